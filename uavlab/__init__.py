@@ -13,7 +13,7 @@ Its page      report (of one run or several; seeds of equal settings are pooled)
 Its folder    tuning (Tuning): what changed from run to run, what it did to the score, and the best settings as a file
 Measure       bench (suites of benchmarks), profile (where the time of an update goes, and which toggles help)
 Environments  make (by name), env (register a class), Env, EnvSpec, Metric, ChoiceObs, MapObs, tensors, constant
-              (numbers on a device), check_env, baseline, scene
+              (numbers on a device), check_env, baseline, scene, external (of Gymnasium and PettingZoo)
 Groups        Group, team_spec (the spec of groups that differ), join_groups, split_groups, cross_play (CrossPlay)
 Sizes         transfer (Transfer): a policy in teams of other sizes; Entities (observations that list things)
 Learners      learner (register a class), Learner, Policy, Resume, Runtime, Streams, StackedMLP, Batch, Transition,
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from uavlab.experiment.scores import Scores
     from uavlab.experiment.transfer import Transfer
     from uavlab.experiment.tuning import Tuning, tuning
+    from uavlab.external.registration import external
     from uavlab.nets.mlp import StackedMLP
     from uavlab.ops.geometry import constant
     from uavlab.presentation import fly, report
@@ -89,6 +90,7 @@ _NAMES = {
     "experiment.scores": ("Scores",),
     "experiment.transfer": ("Transfer",),
     "experiment.tuning": ("Tuning", "tuning"),
+    "external.registration": ("external",),
     "nets.mlp": ("StackedMLP",),
     "ops.geometry": ("constant",),
     "presentation": ("fly", "report"),
@@ -105,8 +107,8 @@ __all__ = [
     "Group", "Learner", "MapObs", "Metric", "MissingPackageError", "Policy", "ResourceError", "Resume", "Rollout",
     "Rows", "Run", "Runtime", "Scores", "StackedMLP", "Streams", "TeamPolicy", "TrainedPolicy", "Transfer",
     "Transition", "Tuning", "UavlabError", "Update", "__version__", "baseline", "bench", "check_env", "check_learner",
-    "constant", "cross_play", "env", "evaluate", "export", "fly", "join_groups", "learner", "load", "main", "make",
-    "preset", "profile", "report", "resume", "scene", "split_groups", "start", "suite", "team_spec", "tensors",
+    "constant", "cross_play", "env", "evaluate", "export", "external", "fly", "join_groups", "learner", "load", "main",
+    "make", "preset", "profile", "report", "resume", "scene", "split_groups", "start", "suite", "team_spec", "tensors",
     "toggle", "train", "transfer", "tuning",
 ]  # fmt: skip
 

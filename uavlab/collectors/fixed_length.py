@@ -15,7 +15,6 @@ from uavlab.core.protocols import CheckedTensors, Env, Policy, forget, initial_m
 from uavlab.core.registry import Resume
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import Batch, LiveTransition, Steps, leaves, tree_map
-from uavlab.envs.autoreset import advance
 from uavlab.runtime.runtime import Runtime
 
 T = TypeVar("T")
@@ -51,7 +50,7 @@ class FixedLengthCollector(WorldSource):
         self.policy, self.config = policy, config
         self.memory = initial_memory(policy, self.runs, config.worlds)
         self.steps = 0  # of every world
-        self._advance, self._check = rt.kernel(advance, "environment"), rt.check
+        self._check = rt.check
         self._act = rt.time_stage(partial(step_policy, policy), "acting")
 
     def world_step(self) -> Callable[[], Any]:

@@ -97,7 +97,7 @@ class OffPolicyCollector(WorldSource):
         self.executor: Executor | None = None
         self.pending: Future[list[Transition]] | None = None
         self.ready: list[Transition] = []  # rows of the last round, by step, that are not stored yet
-        self._advance, self._check = rt.kernel(advance, "environment"), rt.check
+        self._check = rt.check
         if toggles.prefetch == "on":
             self.prefetcher = Prefetcher(rng.device, threaded=self.ring.cursor.device.type == "cpu")
         elif toggles.prefetch == "overlap":

@@ -68,7 +68,10 @@ class Env(Protocol[S]):
     ``eval_`` fields. So are ``labels``, names for people (``uavlab.core.labels``); ``sizes``, fields that are sizes of
     a team, each a number, or fewest and most; ``perception``, fields that a policy takes along where it is scored on
     another task; and ``initial_settings``, fields that ``initial`` alone reads, which the stages of a curriculum may
-    change.
+    change. Optional functions: ``truncated(state)``, worlds that end before the horizon although tasks have not (B);
+    ``initial_where(noise, needed)``, which creates worlds as ``initial`` does where they are needed, of an environment
+    whose worlds are costly to start; and ``record()`` and ``inexact()``, what the record of a run says of it. Where
+    ``host_work`` is a text, it says why functions can be neither compiled nor part of a CUDA graph.
     """
 
     metrics: ClassVar[Any]  # a type here would refuse the narrower one that checkers infer for a class attribute
@@ -140,6 +143,14 @@ class Source(Protocol):
     def figures(self) -> dict[str, Float[Tensor, " R"]]:
         """Return means over the episodes that ended since the last call, by name (host sync); empty without any."""
         return {}
+
+    def record(self) -> dict[str, Any]:
+        """Return what the record of a run says of where rows come from, such as workers that were started again."""
+        return {}
+
+    def inexact(self) -> list[str]:
+        """Return why rows cannot be repeated bit for bit."""
+        return []
 
     def tensors_to_check(self) -> CheckedTensors:
         """Return the tensors of ``state_dict`` that were not checked when they were computed."""

@@ -217,7 +217,7 @@ def status_record(run: "Run", reason: str) -> dict[str, Any]:
         "seconds": round(run.seconds, 3),
         "seeds": list(run.rng.seeds),
         "digest": run.digest,
-        "not_exact": run.not_exact_reasons,
+        "not_exact": [*run.not_exact_reasons, *run.source.inexact()],
         **({"changes": changes_as_json(run.changes)} if run.changes else {}),
         "symptoms": [asdict(each) for each in run.symptoms],
         **({"chosen": run.config.chosen} if run.config.chosen else {}),
@@ -225,6 +225,7 @@ def status_record(run: "Run", reason: str) -> dict[str, Any]:
         **({"alarms": run.schedules.alarms} if run.config.run.alarms else {}),
         "toggles": {**changes(run.rt.requested), "fell_back": run.rt.fell_back},
         "retries": run.rt.retries,
+        **({"environment": record} if (record := run.source.record()) else {}),
         "saves": saves(run),
         "machine": run.machine,
     }

@@ -44,16 +44,20 @@ class Worker:
         words = [sys.executable, "-P", "-m", "uavlab.external.worker", str(its.fileno()), str(os.getpid())]
         home = os.pathsep.join([str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
         with its:
-            self.process: subprocess.Popen[bytes] = _launcher(os.getpid()).submit(
-                subprocess.Popen,
-                words,
-                env={**os.environ, **QUIET, "PYTHONPATH": home},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[its.fileno(), *([] if memory is None else [memory])],
-                process_group=0,  # signals of a terminal are for the process that trains
-            ).result()
+            self.process: subprocess.Popen[bytes] = (
+                _launcher(os.getpid())
+                .submit(
+                    subprocess.Popen,
+                    words,
+                    env={**os.environ, **QUIET, "PYTHONPATH": home},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=[its.fileno(), *([] if memory is None else [memory])],
+                    process_group=0,  # signals of a terminal are for the process that trains
+                )
+                .result()
+            )
         self.rest = b""
         call = {"kind": origin.kind, "target": origin.target, "factory": origin.factory}
         task = {"origin": {**call, "arguments": dict(origin.arguments)}, "memory": memory, "copies": copies}
@@ -168,8 +172,8 @@ class Workers:
     def _require_same(self, worker: Worker) -> None:
         if (other := worker.describe(self.origin.name)) != self.description:
             raise ConfigError(
-                f"{self.origin.name}: got {other} from a worker, expected {self.description}; its spaces must not depend "
-                "on chance or time."
+                f"{self.origin.name}: got {other} from a worker, expected {self.description}; its spaces must not "
+                "depend on chance or time."
             )
 
     def run(self, pairs: Mapping[int, int | None], timeout_s: float) -> tuple[dict[int, str], list[dict[str, Any]]]:
@@ -214,10 +218,8 @@ class Workers:
 
 def _shared_file(size: int) -> BinaryIO:
     """Return a file without a name, in memory where the system has such files, so that nothing can be left behind."""
-    if hasattr(os, "memfd_create"):
-        file: Any = os.fdopen(os.memfd_create("uavlab"), "r+b")
-    else:
-        file = tempfile.TemporaryFile()
+    named = hasattr(os, "memfd_create")
+    file: Any = os.fdopen(os.memfd_create("uavlab"), "r+b") if named else tempfile.TemporaryFile()
     try:
         file.truncate(size)
     except OSError as error:

@@ -41,8 +41,8 @@ class Codec:
             raise Refusal(f"{agent} observes {self.space}; expected a space that Gymnasium can flatten.") from error
         if not 1 <= self.obs <= LARGEST:
             raise Refusal(
-                f"{agent} observes {self.obs:,} numbers ({self.space}); expected 1 to {LARGEST:,}: wrap the environment "
-                "so that it returns features of its images."
+                f"{agent} observes {self.obs:,} numbers ({self.space}); expected 1 to {LARGEST:,}: wrap the "
+                "environment so that it returns features of its images."
             )
         self.action = self.choices = 0
         if isinstance(action, spaces.Discrete):

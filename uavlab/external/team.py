@@ -56,9 +56,13 @@ def make(kind: str, target: str, factory: str, arguments: Mapping[str, Any]) -> 
     if hasattr(env, "possible_agents") and hasattr(env, "reset") and not hasattr(env, "agent_iter"):
         return env
     if hasattr(env, "possible_agents"):
-        raise Refusal("its agents act one after the other; expected a parallel environment: return aec_to_parallel(env)")
+        raise Refusal(
+            "its agents act one after the other; expected a parallel environment: return aec_to_parallel(env)"
+        )
     if not (hasattr(env, "observation_space") and hasattr(env, "step") and hasattr(env, "reset")):
-        raise Refusal(f"made a {type(env).__name__}; expected an environment of Gymnasium, or a parallel one of PettingZoo")
+        raise Refusal(
+            f"made a {type(env).__name__}; expected an environment of Gymnasium, or a parallel one of PettingZoo"
+        )
     return Alone(env)
 
 
@@ -164,7 +168,9 @@ class Team:
         for number in self.live:
             name = self.agents[number].name
             if any(name not in results for results in (rewards, terminations, truncations)):
-                raise Refusal(f"step returned no reward or end of {name}, which had not ended; its agents must not change")
+                raise Refusal(
+                    f"step returned no reward or end of {name}, which had not ended; its agents must not change"
+                )
             rows.reward[row, number] = rewards[name]
             end = TERMINATED if terminations[name] else TRUNCATED if truncations[name] else GOES_ON
             rows.end[row, number] = end
@@ -200,7 +206,11 @@ def _groups(codecs: Mapping[str, Codec]) -> dict[str, list[str]]:
 def horizon_of(env: Any) -> int | None:
     """Return the steps after which an environment ends an episode, where it says so: by its spec, or ``max_cycles``."""
     spec = getattr(getattr(env, "env", env), "spec", None)
-    for value in (getattr(spec, "max_episode_steps", None), _attribute(env, "max_cycles"), _attribute(env, "max_steps")):
+    for value in (
+        getattr(spec, "max_episode_steps", None),
+        _attribute(env, "max_cycles"),
+        _attribute(env, "max_steps"),
+    ):
         if isinstance(value, int) and value > 0:
             return value
     return None

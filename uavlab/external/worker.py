@@ -1,7 +1,8 @@
 """The process of a worker: it holds copies of one environment, and steps those that it is asked to.
 
-``python -m uavlab.external.worker SOCKET PARENT`` reads a JSON object per line. The first names the environment, and
-the answer describes it. Each other lists pairs: a row of shared memory, and a seed to reset its copy, or null to step it.
+``python -m uavlab.external.worker SOCKET PARENT`` reads a line of JSON per request. The first names the environment,
+and the answer describes it. Each other lists pairs: a row of shared memory, and a seed to reset its copy, or null to
+step it.
 """
 
 import ctypes
