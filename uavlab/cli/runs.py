@@ -35,7 +35,7 @@ def _preset_or_env(ctx: click.Context, param: click.Parameter, value: str | None
         raise click.MissingParameter(ctx=ctx, param=param)
     if value is not None and env is not None:
         raise ConfigError(f"train: got the preset {quote(value)} and --env {quote(env)}; give one of them.")
-    return env if value is None else value  # type: ignore[return-value]
+    return env if value is None else value
 
 
 @cli.command()

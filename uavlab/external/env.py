@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -193,8 +193,8 @@ class External:
                 after=key_of(keys[n], host[n].tobytes()),
                 before=keys[n],
                 action=host[n],
-                past=lambda n=n: past(n),
-                seen=lambda n=n: seen(n),
+                past=partial(past, n),
+                seen=partial(seen, n),
             )
             for n in at
         ]

@@ -219,7 +219,7 @@ class Workers:
 def _shared_file(size: int) -> BinaryIO:
     """Return a file without a name, in memory where the system has such files, so that nothing can be left behind."""
     named = hasattr(os, "memfd_create")
-    file: Any = os.fdopen(os.memfd_create("uavlab"), "r+b") if named else tempfile.TemporaryFile()
+    file: Any = os.fdopen(os.memfd_create("uavlab"), "r+b") if named else tempfile.TemporaryFile()  # noqa: SIM115
     try:
         file.truncate(size)
     except OSError as error:
