@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from uavlab.experiment.scores import Scores
     from uavlab.experiment.transfer import Transfer
     from uavlab.experiment.tuning import Tuning, tuning
-    from uavlab.external.registration import external
+    from uavlab.workers.registration import external
     from uavlab.nets.mlp import StackedMLP
     from uavlab.ops.geometry import constant
     from uavlab.presentation import fly, report
@@ -90,7 +90,7 @@ _NAMES = {
     "experiment.scores": ("Scores",),
     "experiment.transfer": ("Transfer",),
     "experiment.tuning": ("Tuning", "tuning"),
-    "external.registration": ("external",),
+    "workers.registration": ("external",),
     "nets.mlp": ("StackedMLP",),
     "ops.geometry": ("constant",),
     "presentation": ("fly", "report"),

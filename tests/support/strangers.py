@@ -138,3 +138,31 @@ def huge() -> gymnasium.Env:
 def nothing() -> int:
     """Return no environment."""
     return 3
+
+
+class Pair:
+    """Two agents of which the first is truncated after two steps, and the other after four."""
+
+    possible_agents = ("first_0", "first_1")
+
+    def observation_space(self, agent: str) -> spaces.Space:
+        return spaces.Box(-1, 1, (1,))
+
+    def action_space(self, agent: str) -> spaces.Space:
+        return spaces.Box(-1, 1, (1,))
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict, dict]:
+        self.agents, self.count = [*self.possible_agents], 0
+        return {agent: np.ones(1) for agent in self.agents}, {}
+
+    def step(self, actions: dict[str, Any]) -> tuple[dict, dict, dict, dict, dict]:
+        self.count += 1
+        cuts = {agent: self.count >= (2 if agent == "first_0" else 4) for agent in self.agents}
+        results = (dict.fromkeys(self.agents, value) for value in (np.ones(1), 1.0, False))
+        self.agents = [agent for agent in self.agents if not cuts[agent]]
+        return *results, cuts, {}
+
+
+def lone_leaver() -> Pair:
+    """Return an environment that truncates one agent before the other."""
+    return Pair()

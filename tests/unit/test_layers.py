@@ -14,7 +14,7 @@ PACKAGE = ROOT / "uavlab"
 FLOORS = {
     "core": 0,
     **dict.fromkeys(("ops", "storage"), 1),
-    **dict.fromkeys(("nets", "envs", "external", "runtime"), 2),
+    **dict.fromkeys(("nets", "envs", "runtime", "workers"), 2),
     **dict.fromkeys(("profiling", "replay"), 3),
     **dict.fromkeys(("learners", "collectors"), 4),
     **dict.fromkeys(("training", "evaluation"), 5),
@@ -37,8 +37,8 @@ HOMES = {
     "sklearn": "telemetry",
     "numba": "envs",
     "cv2": "envs",
-    "gymnasium": "external",
-    "pettingzoo": "external",
+    "gymnasium": "workers",
+    "pettingzoo": "workers",
 }
 HOT = {"ops", "envs", "nets", "replay", "learners"}
 SYNCS = {"item", "cpu", "numpy"}

@@ -242,9 +242,8 @@ class OffPolicyCollector(WorldSource):
 
     def world_step(self) -> Callable[[], Any]:
         """Return a function that computes one step of all worlds, the same with each call, and does not store it."""
-        action = random_actions(self.env.spec, self.rng, "explore", self.worlds.obs)
         noise = self.rng.uniform("step", self.config.worlds, self.env.spec.step_noise).flatten(0, 1)
-        return lambda: self._advance(self.env, self.worlds, action, noise, self.pool)
+        return self.step_of(lambda worlds: random_actions(self.env.spec, self.rng, "explore", worlds.obs), noise)
 
     @property
     def _stored(self) -> int:

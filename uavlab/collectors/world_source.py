@@ -54,6 +54,22 @@ class WorldSource(Source):
         noise = self._start_noise("pool", self.depth).transpose(0, 1).flatten(1, 2)
         return make_pool(self.env, noise, self.worlds)
 
+    def step_of(self, act: Callable[[Worlds], Tensor], noise: Tensor) -> Callable[[], Any]:
+        """Return a function that computes one step of all worlds: the same with each call, or on the host the next.
+
+        Of worlds on the host, the same step again would measure how they are brought back to its beginning.
+        """
+        worlds, action = self.worlds, act(self.worlds)
+
+        def call() -> Any:
+            nonlocal worlds, action
+            after = self._advance(self.env, worlds, action, noise, self.pool)
+            if self.host_work:
+                worlds, action = after[0], act(after[0])
+            return after
+
+        return call
+
     def observations(self) -> Any:
         """Return the current observations of all agents (R W ...)."""
         return self.by_run(self.worlds.obs)

@@ -11,7 +11,7 @@ from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.installation import program
 from uavlab.core.text import quote, require_known, suggest
 from uavlab.experiment.presets import presets
-from uavlab.external.names import is_external, require_trusted
+from uavlab.workers.names import is_external, require_trusted
 from uavlab.storage.files import json_digest, read_json
 
 DIGEST = "sha256"  # in config.json: of the rest of it
@@ -61,7 +61,7 @@ def register_external(name: str) -> None:
     Raises:
         ConfigError: There is no such environment, or it cannot be served.
     """
-    import_module("uavlab.external.registration").register(name)
+    import_module("uavlab.workers.registration").register(name)
 
 
 def run_folder(name: str | Path) -> Path:

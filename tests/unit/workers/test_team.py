@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tests.support.strangers import Hill, Meadow
-from uavlab.external.description import GOES_ON, TERMINATED, TRUNCATED, Rows, memory_bytes, rows_in
-from uavlab.external.spaces import Refusal
-from uavlab.external.team import Alone, Team, horizon_of, make
+from uavlab.workers.description import GOES_ON, TERMINATED, TRUNCATED, Rows, memory_bytes, rows_in
+from uavlab.workers.spaces import Refusal
+from uavlab.workers.team import Alone, Team, horizon_of, make
 
 HERE = "tests.support.strangers"
 

@@ -8,9 +8,9 @@ from annotated_types import Ge, Le
 
 from uavlab.core.registry import ENVIRONMENTS, Environment
 from uavlab.core.types import Metric
-from uavlab.external.env import HORIZON, External, groups_of
-from uavlab.external.names import compose, is_external, parse
-from uavlab.external.processes import describe
+from uavlab.workers.env import HORIZON, External, groups_of
+from uavlab.workers.names import compose, is_external, parse
+from uavlab.workers.processes import describe
 
 
 def external(target: str | Callable[..., Any], /, **arguments: bool | int | float | str | None) -> str:

@@ -1,6 +1,6 @@
 """The process of a worker: it holds copies of one environment, and steps those that it is asked to.
 
-``python -m uavlab.external.worker SOCKET PARENT`` reads a line of JSON per request. The first names the environment,
+``python -m uavlab.workers.worker SOCKET PARENT`` reads a line of JSON per request. The first names the environment,
 and the answer describes it. Each other lists pairs: a row of shared memory, and a seed to reset its copy, or null to
 step it.
 """
@@ -18,9 +18,9 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from uavlab.external.description import Rows, rows_in
-from uavlab.external.spaces import Refusal
-from uavlab.external.team import Team, make
+from uavlab.workers.description import Rows, rows_in
+from uavlab.workers.spaces import Refusal
+from uavlab.workers.team import Team, make
 
 PARENT_DEATH = 1  # of Linux's prctl: the signal that a process gets when the thread that started it ends
 
@@ -75,7 +75,7 @@ def _failure(error: BaseException, doing: str) -> dict[str, Any]:
     text = str(error).partition("\n")[0]
     if isinstance(error, Refusal):
         return {"refused": text.rstrip("."), "doing": doing}
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "uavlab/external" not in frame.filename]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "uavlab/workers" not in frame.filename]
     place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     return {"raised": f"{type(error).__name__}: {text}"[:500] + place, "doing": doing}
 

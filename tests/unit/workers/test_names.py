@@ -6,7 +6,7 @@ import pytest
 
 from tests.support import strangers
 from uavlab.core.errors import ConfigError
-from uavlab.external.names import Origin, compose, is_external, parse, require_trusted
+from uavlab.workers.names import Origin, compose, is_external, parse, require_trusted
 
 
 def test_the_three_forms() -> None:

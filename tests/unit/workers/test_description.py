@@ -4,7 +4,7 @@ import mmap
 
 import numpy as np
 
-from uavlab.external.description import Agent, Description, memory_bytes, rows_in
+from uavlab.workers.description import Agent, Description, memory_bytes, rows_in
 
 MOVES = Description((Agent("a", "a", 3, 0, 2), Agent("b", "b", 5, 0, 4)), 25, False)
 ACTS = Description((Agent("a", "a", 3, 2, 0),), None, True)

@@ -14,9 +14,9 @@ from torch import Tensor
 from uavlab.core.groups import team_spec
 from uavlab.core.registry import Resume
 from uavlab.core.types import ChoiceObs, EnvSpec, Group, Metric, tensors, tree_map
-from uavlab.external.cache import INEXACT, Cache, World, cache_for, key_of
-from uavlab.external.description import TERMINATED, TRUNCATED, Description, Rows
-from uavlab.external.names import Origin
+from uavlab.workers.cache import INEXACT, Cache, World, cache_for, key_of
+from uavlab.workers.description import TERMINATED, TRUNCATED, Description, Rows
+from uavlab.workers.names import Origin
 
 HORIZON = 1000  # of an environment that does not say how long its episodes are
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from uavlab.external.description import GOES_ON, TERMINATED, TRUNCATED, Agent, Description, Rows
-from uavlab.external.spaces import Codec, Refusal
+from uavlab.workers.description import GOES_ON, TERMINATED, TRUNCATED, Agent, Description, Rows
+from uavlab.workers.spaces import Codec, Refusal
 
 ALONE = "agent"  # name of the agent of a Gymnasium environment
 

@@ -14,9 +14,9 @@ from functools import lru_cache
 from typing import Any, BinaryIO
 
 from uavlab.core.errors import ConfigError, ResourceError
-from uavlab.core.installation import PACKAGE, program
-from uavlab.external.description import Description, Rows, memory_bytes, rows_in
-from uavlab.external.names import Origin
+from uavlab.core.installation import PACKAGE
+from uavlab.workers.description import Description, Rows, memory_bytes, rows_in
+from uavlab.workers.names import Origin
 
 QUIET = {"OMP_NUM_THREADS": "1", "SDL_VIDEODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
 START_S = 120.0  # seconds for a worker to import the environment and make a first one
@@ -41,7 +41,7 @@ class Worker:
     def __init__(self, origin: Origin, memory: int | None, copies: int) -> None:
         """Start the process; ``describe`` waits until it is ready."""
         self.socket, its = socket.socketpair()
-        words = [sys.executable, "-P", "-m", "uavlab.external.worker", str(its.fileno()), str(os.getpid())]
+        words = [sys.executable, "-P", "-m", "uavlab.workers.worker", str(its.fileno()), str(os.getpid())]
         home = os.pathsep.join([str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
         with its:
             self.process: subprocess.Popen[bytes] = (
@@ -102,7 +102,7 @@ class Worker:
         except Lost as error:
             raise ConfigError(f"{name}: a worker that should make it: {error}; make it in Python to see why.") from None
         if "description" not in answer:
-            step = "" if "refused" in answer else f"; expected an environment. See `{program()} check --help`"
+            step = "" if "refused" in answer else "; expected an environment: correct its name or its arguments"
             raise ConfigError(f"{name}: {answer.get('refused') or 'making it raised ' + answer['raised']}{step}.")
         return Description.from_json(answer["description"])
 

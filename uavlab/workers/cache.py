@@ -14,9 +14,9 @@ import numpy as np
 
 from uavlab.core.errors import ConfigError, FallbackWarning
 from uavlab.core.installation import program
-from uavlab.external.description import Description, Rows
-from uavlab.external.names import Origin
-from uavlab.external.processes import Workers
+from uavlab.workers.description import Description, Rows
+from uavlab.workers.names import Origin
+from uavlab.workers.processes import Workers
 
 TRIES = 3  # in which a step may lose workers
 MOST = 4  # environments whose workers run at the same time in this process

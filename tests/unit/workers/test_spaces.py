@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from uavlab.external.spaces import Codec, Refusal
+from uavlab.workers.spaces import Codec, Refusal
 
 SEEN = spaces.Box(-1, 1, (2, 2))
 BOX = spaces.Box(np.array([-1.0, 0.0], np.float32), np.array([3.0, 10.0], np.float32))

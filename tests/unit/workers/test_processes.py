@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from uavlab.core.errors import ConfigError
-from uavlab.external.names import parse
-from uavlab.external.processes import Lost, Worker, Workers, describe
+from uavlab.workers.names import parse
+from uavlab.workers.processes import Lost, Worker, Workers, describe
 
 HERE = "tests.support.strangers"
 LEAVING = """
 import sys, time
-from uavlab.external.names import parse
-from uavlab.external.processes import Workers, describe
+from uavlab.workers.names import parse
+from uavlab.workers.processes import Workers, describe
 origin = parse("tests.support.strangers:Meadow,fault=hang,at=1")
 workers = Workers(origin, describe(origin), 2, 4)
 print(*[worker.process.pid for worker in workers.each], flush=True)
@@ -101,7 +101,7 @@ def test_an_environment_that_cannot_be_made_is_one_error() -> None:
 
 
 def test_a_worker_imports_neither_torch_nor_what_needs_it() -> None:
-    code = "import sys, uavlab.external.worker, uavlab.external.processes; print('torch' in sys.modules)"
+    code = "import sys, uavlab.workers.worker, uavlab.workers.processes; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 

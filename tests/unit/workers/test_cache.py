@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from uavlab.core.errors import ConfigError, FallbackWarning
-from uavlab.external.cache import TRIES, Cache, World, cache_for, close_all, key_of
-from uavlab.external.names import parse
-from uavlab.external.processes import describe
+from uavlab.workers.cache import TRIES, Cache, World, cache_for, close_all, key_of
+from uavlab.workers.names import parse
+from uavlab.workers.processes import describe
 
 HERE = "tests.support.strangers"
 
