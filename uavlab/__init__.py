@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from uavlab.experiment.scores import Scores
     from uavlab.experiment.transfer import Transfer
     from uavlab.experiment.tuning import Tuning, tuning
-    from uavlab.workers.registration import external
     from uavlab.nets.mlp import StackedMLP
     from uavlab.ops.geometry import constant
     from uavlab.presentation import fly, report
@@ -60,6 +59,7 @@ if TYPE_CHECKING:
     from uavlab.runtime.oom_retry import Rows
     from uavlab.runtime.runtime import Runtime
     from uavlab.testing import check_env, check_learner
+    from uavlab.workers.registration import external
 
 # Idle OpenMP threads that spin starve a shared core; the variable must be set before torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

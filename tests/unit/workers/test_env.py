@@ -13,10 +13,10 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.registry import ENVIRONMENTS
 from uavlab.core.types import LiveTransition, leaves, select
 from uavlab.envs.autoreset import advance, make_pool, start_worlds
+from uavlab.testing import check_env
 from uavlab.workers.cache import close_all
 from uavlab.workers.env import External, State, groups_of
 from uavlab.workers.registration import external
-from uavlab.testing import check_env
 
 HERE = "tests.support.strangers"
 NOTHING = torch.zeros(5, 0)
