@@ -176,6 +176,21 @@ def cli(trusted: tuple[str, ...]) -> None:
         register_external(name)
 
 
+def task_argument(command: Command) -> Command:
+    """Add the argument PRESET to a command, or ``--env`` in its place."""
+    env = click.option("--env", is_eager=True, metavar="NAME", help="In place of PRESET, such as pettingzoo:MODULE.")
+    return click.argument("preset", required=False, callback=_preset_or_env)(env(command))
+
+
+def _preset_or_env(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
+    env = ctx.params.pop("env", None)
+    if value is None and env is None:
+        raise click.MissingParameter(ctx=ctx, param=param)
+    if value is not None and env is not None:
+        raise ConfigError(f"got the preset {quote(value)} and --env {quote(env)}; give one of them.")
+    return env if value is None else value
+
+
 def with_settings(command: Command) -> Command:
     """Add the options for settings of a run to a command."""
     for option in reversed(settings_options):

@@ -19,6 +19,7 @@ from uavlab.cli.base import (
     layer,
     on_device,
     print_json,
+    task_argument,
     which_policy,
     with_settings,
     write_record,
@@ -28,22 +29,9 @@ from uavlab.core.text import one_line, quote
 from uavlab.experiment.signals import graceful_stop
 
 
-def _preset_or_env(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
-    """Return the preset, or in its place the name of an external environment that ``--env`` gives."""
-    env = ctx.params.pop("env", None)
-    if value is None and env is None:
-        raise click.MissingParameter(ctx=ctx, param=param)
-    if value is not None and env is not None:
-        raise ConfigError(f"train: got the preset {quote(value)} and --env {quote(env)}; give one of them.")
-    return env if value is None else value
-
-
 @cli.command()
-@click.argument("preset", required=False, callback=_preset_or_env)
+@task_argument
 @with_settings
-@click.option(
-    "--env", is_eager=True, metavar="NAME", help="Instead of PRESET: gymnasium:ID, pettingzoo:MODULE or MODULE:FACTORY."
-)
 @click.option("--learner", help="Learner that fits the task, such as masac, coma, mappo or ippo; default the preset's.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the run, new or empty; default runs/NAME.")
 @click.option("--name", help="Name of the run; default PRESET-SEED.")
