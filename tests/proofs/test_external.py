@@ -159,5 +159,5 @@ def test_installed_environments_come_back_by_their_names(tmp_path: Path) -> None
     command(tmp_path, "fly", "run", "--out", "flight.html")
     command(tmp_path, "export", "run", "policy.pt2")
     play = command(tmp_path, "cross-play", "run", "--policy", "random", "--episodes", "3")
-    assert "agent_return" in play
+    assert "score of adversary by" in play
     command(tmp_path, "evaluate", "gymnasium:CartPole-v1", "--policy", "random", "--episodes", "3")

@@ -57,7 +57,7 @@ def make(kind: str, target: str, factory: str, arguments: Mapping[str, Any]) -> 
         return env
     if hasattr(env, "possible_agents"):
         raise Refusal(
-            "its agents act one after the other; expected a parallel environment: return aec_to_parallel(env)"
+            "its agents act one after the other; expected a parallel environment, such as aec_to_parallel(env)"
         )
     if not (hasattr(env, "observation_space") and hasattr(env, "step") and hasattr(env, "reset")):
         raise Refusal(
@@ -74,7 +74,9 @@ def _factory(target: str, factory: str) -> Callable[..., Any]:
         spec: Any = importlib.util.spec_from_file_location(path.stem, path)
         module = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = module
+        sys.dont_write_bytecode, before = True, sys.dont_write_bytecode  # no folder beside the file of a user
         spec.loader.exec_module(module)
+        sys.dont_write_bytecode = before
     else:
         try:
             module = importlib.import_module(target)
