@@ -1,9 +1,9 @@
 """Prioritized replay: rows are sampled by the magnitude of their TD errors, without a host sync.
 
 Row i of priority p_i is drawn with probability P(i) = p_i^alpha / sum_k p_k^alpha, one row from each of N equal parts
-of the mass. Its weight is w_i / max_j w_j with w_i = (size P(i))^-beta and the maximum over the batch, over those of all
-ranks where several train together. A new row gets the largest priority so far, which decays by 1/1024 with each batch:
-one very large error would otherwise put new rows first for the rest of the run.
+of the mass. Its weight is w_i / max_j w_j with w_i = (size P(i))^-beta and the maximum over the batch, or those of all
+ranks. A new row gets the largest priority so far, which decays by 1/1024 with each batch: one very large error would
+otherwise put new rows first for the rest of the run.
 
 Source:
     Schaul et al. 2016, "Prioritized Experience Replay": probabilities, eq. 1; new rows, algorithm 1; weights and how

@@ -15,13 +15,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+from annotated_types import Ge, Le
 from jaxtyping import Shaped
 from torch import Tensor, distributed
 
 from uavlab.core.errors import ConfigError, RankError, ResourceError
+from uavlab.core.registry import Resume
 from uavlab.core.text import quote
 from uavlab.runtime.oom_retry import is_out_of_memory
 
@@ -29,6 +31,23 @@ Backend = Literal["auto", "gloo", "nccl"]
 GRACE_S = 2.0  # in which all ranks answer that can, after a collective operation failed
 HOW = "torchrun --nproc-per-node=N -m uavlab train PRESET"
 IN_USE, TIMED_OUT = ("EADDRINUSE", "ddress already in use"), ("imed out", "imeout")
+
+
+@dataclass(frozen=True)
+class RankConfig:
+    """How several ranks train a run together; one alone has no use for the first three.
+
+    Attributes:
+        rank_backend: What carries tensors between ranks: ``auto`` takes nccl where each has a GPU, else gloo.
+        rank_timeout_s: Seconds after which a rank that does not answer ends the run; longer than it may be late.
+        lr_scale: What multiplies learning rates: 1, the number of ranks, or its square root.
+        warmup: Updates in which learning rates rise linearly from near 0; 0 for none.
+    """
+
+    rank_backend: Annotated[Backend, Resume.SAME] = "auto"
+    rank_timeout_s: Annotated[float, Ge(1), Le(86_400), Resume.SAME] = 120.0
+    lr_scale: Annotated[Literal["none", "linear", "sqrt"], Resume.YES] = "none"
+    warmup: Annotated[int, Ge(0), Le(10**9), Resume.YES] = 0
 
 
 @dataclass(frozen=True)
@@ -92,13 +111,13 @@ class Ranks:
         parts = flat.split([tensor.numel() for tensor in tensors])
         return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
-    def largest(self, number: float) -> float:
-        """Return the largest of the numbers of all ranks."""
-        return number if self.size == 1 else self.max(torch.tensor([number], dtype=torch.float64)).item()
+    def largest(self, *numbers: float) -> list[float]:
+        """Return the largest of each number among all ranks."""
+        return list(numbers) if self.size == 1 else self.max(torch.tensor(numbers, dtype=torch.float64)).tolist()
 
     def any(self, flag: bool) -> bool:
         """Return whether the flag of any rank is set."""
-        return bool(self.largest(float(flag)))
+        return bool(self.largest(float(flag))[0])
 
     def wait(self) -> None:
         """Return when all ranks are here."""

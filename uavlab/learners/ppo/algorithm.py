@@ -73,6 +73,8 @@ class PPO(Learner):
     noise with which the next batch is collected.
     """
 
+    local = ("critic_memory",)
+
     def __init__(
         self, config: MAPPOConfig, spec: EnvSpec, inputs: Any, rng: Streams, rt: Runtime, worlds: int = 1
     ) -> None:
