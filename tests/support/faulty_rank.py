@@ -7,6 +7,7 @@ Kinds: ``nan`` (a reward), ``memory`` (refused), ``exception`` (of no family), `
 import os
 import signal
 import sys
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -46,6 +47,9 @@ if os.environ.get("RANK") == RANK and os.environ.get("TORCHELASTIC_RESTART_COUNT
     training.one_cycle = faulty_cycle
     if KIND == "settings":
         sys.argv += ["--set", "lr=0.5"]
+
+if os.environ.get("OUTSIDE"):
+    import_module("tests.support.outside")
 
 if __name__ == "__main__":
     cli.main()

@@ -11,12 +11,14 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor
 
+from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, tree_map
 from uavlab.experiment import build
 from uavlab.experiment.config import Config
 from uavlab.runtime.ranks import Ranks
 
 T = TypeVar("T")
+Spoil = Callable[[Batch, Streams], Batch]
 
 OWN = {"combine", "sum", "mean", "max", "min", "means", "largest", "any", "wait", "<dictcomp>", "<genexpr>"}
 WORLD_AXIS = {"on_policy": 2, "fixed_length": 2}  # R T W; rows of other sources are R N
@@ -105,14 +107,15 @@ class Twins:
         ranks: The learners that get a half each.
     """
 
-    def __init__(self, config: Config, deaf: frozenset[str] = frozenset(), weighted: bool = False) -> None:
-        self.config, self.weighted = config, weighted
+    def __init__(self, config: Config, deaf: str = "", spoil: Spoil = lambda batch, rng: batch) -> None:
+        """Build them; ``deaf`` is a function that combines nothing, and ``spoil`` changes each batch."""
+        self.config, self.spoil = config, spoil
         rt = build.runtime(config.run, config.toggles)
         self.rng = build.streams(config.run, rt.device, torch.float64)
         self.alone, self.source = config.task.build(config, self.rng, rt)
         self.axis = WORLD_AXIS.get(config.task.entry.collector, 1)
         board = Board(2)
-        self.places = [ThreadRank(rank, 2, board, deaf) for rank in range(2)]
+        self.places = [ThreadRank(rank, 2, board, frozenset({deaf})) for rank in range(2)]
         half = self.halved()
         self.ranks = []
         for place in self.places:
@@ -141,9 +144,7 @@ class Twins:
         """Make updates; return how far the ranks are from the learner alone, relative to its largest number."""
         for _ in range(updates):
             self.source.before_cycle()
-            batch = self.source.next()
-            if self.weighted:
-                batch = replace(batch, weight=self.rng.uniform("weights", batch.index.shape[1]) + 0.1)
+            batch = self.spoil(self.source.next(), self.rng)
             rows = batch.index.shape[1] // 2
             drawn = [learner.update_noise(self.rng, rows) for learner in self.ranks]
             whole, noises = self.join(drawn, batch)
@@ -194,3 +195,15 @@ class Twins:
         worlds = self.config.source.worlds
         half = worlds // 2
         return order // half * worlds + place * half + order % half
+
+
+def weighted(batch: Batch, rng: Streams) -> Batch:
+    """Return a batch with importance weights."""
+    return replace(batch, weight=rng.uniform("weights", batch.index.shape[1]) + 0.1)
+
+
+def thinned(batch: Batch, rng: Streams) -> Batch:
+    """Return a batch in which some agents are not live."""
+    live = batch.data.live
+    drawn = rng.uniform("live", *live.shape[1:])
+    return replace(batch, data=replace(batch.data, live=live & (drawn > 0.3)))

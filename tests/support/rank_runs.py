@@ -23,8 +23,10 @@ class Ended(NamedTuple):
     seconds: float
 
 
-def launch(*words: str | Path, ranks: int = 2, restarts: int = 0, fault: str = "none:0:0") -> subprocess.Popen[str]:
-    """Start ``uavlab`` with these words on several ranks."""
+def launch(
+    *words: str | Path, ranks: int = 2, restarts: int = 0, fault: str = "none:0:0", **more: str
+) -> subprocess.Popen[str]:
+    """Start ``uavlab`` with these words on several ranks; ``more`` are variables of the environment."""
     torchrun = [
         sys.executable,
         "-m",
@@ -34,7 +36,7 @@ def launch(*words: str | Path, ranks: int = 2, restarts: int = 0, fault: str = "
     ]
     script = str(Path(__file__).with_name("faulty_rank.py"))
     env = {**os.environ, "FAULT": fault, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
-    env |= {"TORCH_CPP_LOG_LEVEL": "ERROR"}
+    env |= {"TORCH_CPP_LOG_LEVEL": "ERROR", **more}
     command = [*torchrun, "--standalone", script, *map(str, words)]
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
 
