@@ -181,10 +181,12 @@ class Learner(Protocol):
     Every learner needs ``policy`` and ``update``. The methods with a body are defaults for a learner whose state is the
     gradient steps (``Runtime.grad``) and tensors among its attributes, such as a target network, changed in place. The
     gradient step that is the first attribute holds the networks of its policy: one row each, the same number for each
-    of its ``runs``, an attribute.
+    of its ``runs``, an attribute. Where several ranks train together, all states are equal, but for tensors that belong
+    to the worlds of a rank, whose names in ``state_dict`` are ``local``.
     """
 
     runs: int
+    local: ClassVar[tuple[str, ...]] = ()
 
     def policy(self, spec: Any, explore: bool = False) -> Policy:
         """Return the policy in training for this environment ``spec``; with ``explore``, the one that collects rows."""

@@ -31,6 +31,7 @@ from uavlab.experiment.schedules import schedule_problems
 from uavlab.experiment.settings import evaluation_of, settings_of
 from uavlab.experiment.sizes import AUTO, AUTOMATIC, automatic_sizes
 from uavlab.experiment.validation import as_stored, strict_model, unknown_names, violations, with_tuples, wrong_values
+from uavlab.runtime.ranks import RankConfig
 from uavlab.runtime.toggles import TOGGLES, Toggle, Toggles, as_dict, eager, toggle_presets
 from uavlab.storage.files import read_regular
 
@@ -47,7 +48,7 @@ ELSEWHERE = {
 
 
 @dataclass(frozen=True)
-class RunConfig:
+class RunConfig(RankConfig):
     """Settings of a run apart from its environment, learner and toggles.
 
     Attributes:
@@ -68,8 +69,7 @@ class RunConfig:
         evaluate_episodes: Episodes per run of each of these scores.
         checkpoint_every: Updates between checkpoints.
         keep: Number of latest checkpoints that stay on disk.
-        curriculum: Table of stages through which each seed advances and falls back by its scores, see
-            ``uavlab.core.curriculum``; None trains on the task itself.
+        curriculum: Table of stages by the scores of each seed, see ``uavlab.core.curriculum``; None for the task alone.
         plateau: Table of rules by which each seed's learning rates fall when its scores stop improving, see
             ``uavlab.core.plateau``; ``{}`` takes the defaults, None leaves the rates as they are.
         alarms: Tables of limits beyond which a figure of the log should not be, see ``uavlab.core.alarms``.
