@@ -204,12 +204,9 @@ def _wrong_settings(preset: str, given: Given) -> Iterator[str]:
         for name, place, values in given:
             if name in ("toggles", "learner", *OWN):
                 continue
-            for value in values:
-                if name in AUTOMATIC and value == AUTO:
-                    continue
-                origin = {name: place}
-                for problem in (
-                    unknown_names(model, [name], origin, ELSEWHERE)
-                    or (wrong_values(model, with_tuples(model, {**base, name: value}), origin)[0])
-                ):
-                    yield f"{preset}: {problem}"
+            origin = {name: place}
+            yield from (f"{preset}: {problem}" for problem in unknown_names(model, [name], origin, ELSEWHERE))
+            for value in values if name in model.model_fields else ():
+                if not (name in AUTOMATIC and value == AUTO):
+                    tried = with_tuples(model, {**base, name: value})
+                    yield from (f"{preset}: {problem}" for problem in wrong_values(model, tried, origin)[0])
