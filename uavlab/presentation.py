@@ -145,8 +145,8 @@ def run_and_report(spec: Sweep, out: Path, stop: Event, progress: bool = True) -
 
     rows, live = [], sys.stderr.isatty() or "ipykernel" in sys.modules
     seconds = 0.5 if live else 60
-    bar = tqdm(total=spec.count, unit="trial", disable=not progress, mininterval=seconds, maxinterval=seconds)
-    with bar, closing(run_sweep(spec, out, stop)) as ended:
+    bar = tqdm(total=spec.count, unit="trial", disable=not progress, mininterval=seconds, delay=1e-3)  # not yet
+    with bar, closing(run_sweep(spec, out, stop, lambda n: bar.set_description_str(f"{n} at once"))) as ended:
         for row in ended:
             rows.append(row)
             bar.update()

@@ -24,7 +24,12 @@ ROWS = (
     Row("sweep file", "sweep absent.yaml", "absent.yaml: not readable: No such file or directory."),
     Row("sweep no file", "sweep", "Missing argument 'FILE'. See `uavlab sweep --help`."),
     sweep("list", "- 1\n", "expected lines `name: value`, got a list", more=""),
-    sweep("tag", "presets: !!python/name:os.system\n", "1: tag '!!python/name:os.system'; expected plain values…"),
+    Row(
+        "sweep tag",
+        "sweep s.yaml",
+        "s.yaml:1: tag '!!python/name:os.system'; expected plain values without tags.",
+        files={"s.yaml": "presets: !!python/name:os.system\n"},
+    ),
     sweep("empty", "seeds: 3\n", "presets: field required"),
     sweep(
         "keys",

@@ -57,8 +57,8 @@ def write_sweep_report(table: SweepTable) -> Path:
     page.add("h2", "The sweep")
     page.add("pre", json.dumps(table.sweep.stored(), indent=1))
     page.add("p", "A folder of a trial is a run:")
-    first = shlex.quote(str(table.folder / TRIALS / table.rows[0]["trial"]))
-    page.add("pre", f"{program()} evaluate {first}\n{program()} report {first}")
+    first = str(table.folder / TRIALS / table.rows[0]["trial"])
+    page.add("pre", f"{program()} evaluate {shlex.quote(first)}\n{program()} report {shlex.quote(first)}")
     path = table.folder / NAME
     page.write(path)
     return path

@@ -1,6 +1,6 @@
 """The driver of a sweep: it starts trials, starts those again whose process was killed, and collects results."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from threading import Event
@@ -21,11 +21,13 @@ MOST_KILLS = 5  # processes of a trial in a row that end without a result and wi
 Row = dict[str, Any]
 
 
-def run_sweep(sweep: Sweep, folder: Path, stop: Event) -> Generator[Row, None, None]:
+def run_sweep(
+    sweep: Sweep, folder: Path, stop: Event, begin: Callable[[int], object] = str
+) -> Generator[Row, None, None]:
     """Train all trials that are not complete in ``folder``, and yield a row for each trial as soon as it has ended.
 
     ``stop`` asks all trials to end after their updates; the rows of those that did not end are ``interrupted``. The
-    next call with the same sweep goes on.
+    next call with the same sweep goes on. ``begin`` is called with the number of trials at once before the first one.
 
     Raises:
         ConfigError: The folder is not empty and of no sweep, or another process works on it; or a Ray cluster cannot be
@@ -39,6 +41,7 @@ def run_sweep(sweep: Sweep, folder: Path, stop: Event) -> Generator[Row, None, N
     folder = folder.resolve()
     with open_engine(sweep) as engine, lock_run_dir(folder):
         write_json(folder / FILE, sweep.stored())
+        begin(engine.workers)
         pool, number = ThreadPoolExecutor(engine.workers), 0
         try:
             while batch:
