@@ -31,6 +31,7 @@ QUIET = {
     "RAY_kill_child_processes_on_worker_exit": "false",  # a trial ends by itself, after its update
     "RAY_gcs_rpc_server_connect_timeout_s": "5",
 }
+LOCAL = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # by which Ray leaves loopback addresses as they are; read at import
 
 
 @contextmanager
@@ -46,7 +47,7 @@ def ray_engine(sweep: Sweep) -> Iterator[Engine]:
     if sweep.address is not None:
         require_private(sweep.address)
         require_reachable(sweep.address)
-    for name, value in QUIET.items():
+    for name, value in {**QUIET, **(LOCAL if _is_local(sweep.address) else {})}.items():
         os.environ.setdefault(name, value)
     import ray
 
@@ -54,6 +55,11 @@ def ray_engine(sweep: Sweep) -> Iterator[Engine]:
     try:
         _init(ray, sweep)
         _restore(handler)  # Ray's own would end this process
+        if sweep.address is None and (host := ray.util.get_node_ip_address()) != LOOPBACK:
+            raise ResourceError(
+                f"engine: Ray listens on {host}, expected {LOOPBACK}, because it was imported before; start the sweep "
+                "in a new process."
+            )
         own = ray.cluster_resources()
         if own.get("GPU", 0) < sweep.gpus:
             raise ResourceError(f"gpus: the cluster has {own.get('GPU', 0):g}, expected {sweep.gpus:g} for each trial.")
@@ -82,7 +88,7 @@ def _init(ray: Any, sweep: Sweep) -> None:
 
 def _runner(ray: Any, sweep: Sweep) -> Any:
     """Return the function that runs a trial as a task of the cluster."""
-    remote = ray.remote(run_process).options(num_cpus=1, num_gpus=sweep.gpus, max_retries=0, max_calls=1)
+    remote = ray.remote(num_cpus=1, num_gpus=sweep.gpus, max_retries=0)(run_process)
     program, where = entry(), os.getcwd()
 
     def run(folder: Path, request: str, stop: Event) -> None:
@@ -95,6 +101,10 @@ def _runner(ray: Any, sweep: Sweep) -> Any:
             ray.get(task)
 
     return run
+
+
+def _is_local(address: str | None) -> bool:
+    return address is None or address.rpartition(":")[0] in (LOOPBACK, "localhost", "[::1]")
 
 
 def require_private(address: str) -> None:
@@ -136,6 +146,6 @@ def require_reachable(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), REACH).close()
     except OSError as error:
         raise ConfigError(
-            f"address {address}: nothing answers there ({error}); start a cluster by `ray start --head "
-            f"--node-ip-address={LOOPBACK} --port={port} --include-dashboard=false`, or leave out address."
+            f"address {address}: nothing answers there ({error}); start a cluster there by `RAY_AUTH_MODE=token "
+            f"ray start --head --port={port} --include-dashboard=false`, or leave out address."
         ) from error

@@ -1,5 +1,6 @@
 """Only addresses that others cannot reach, or clusters with tokens, are joined; the cluster itself is a proof's."""
 
+import os
 import signal
 import socket
 import sys
@@ -78,6 +79,7 @@ class Cluster:
         self.resources, self.fails, self.log = {"CPU": cpus, "GPU": gpus}, fails, []
         self.exceptions = SimpleNamespace(RayError=LookupError)
         self.polls = 2
+        self.util = SimpleNamespace(get_node_ip_address=lambda: "127.0.0.1")
 
     def init(self, **given: Any) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # as Ray does
@@ -88,10 +90,13 @@ class Cluster:
     def cluster_resources(self) -> dict[str, float]:
         return self.resources
 
-    def remote(self, function: Any) -> Any:
-        assert function is run_process
-        task = SimpleNamespace(remote=lambda *given: self.log.append(("task", given)) or "task")
-        return SimpleNamespace(options=lambda **given: self.log.append(("options", given)) or task)
+    def remote(self, **options: Any) -> Any:
+        def task(function: Any) -> Any:
+            assert function is run_process
+            return SimpleNamespace(remote=lambda *given: self.log.append(("task", given)) or "task")
+
+        self.log.append(("options", options))
+        return task
 
     def wait(self, tasks: list[str], timeout: float) -> tuple[list[str], list[str]]:
         self.polls -= 1
@@ -112,8 +117,9 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     monkeypatch.setitem(sys.modules, "ray", own := Cluster())  # type: ignore[arg-type]
     monkeypatch.setattr(ray_engine, "require", lambda *given: None)
     monkeypatch.setattr(ray_engine, "require_reachable", lambda address: None)
-    for name in ray_engine.QUIET:
+    for name in {**ray_engine.QUIET, **ray_engine.LOCAL}:
         monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
     handler = signal.signal(signal.SIGTERM, lambda *given: None)
     mine = signal.getsignal(signal.SIGTERM)
     yield own
@@ -130,6 +136,22 @@ def test_a_cluster_of_its_own_listens_on_loopback(cluster: Cluster) -> None:
     assert cluster.log[-1] == ("shutdown", None)
 
 
+def test_one_that_others_can_reach_is_refused(cluster: Cluster) -> None:
+    cluster.util.get_node_ip_address = lambda: "10.0.0.1"
+    with pytest.raises(ResourceError, match=r"listens on 10\.0\.0\.1"), open_engine(small(engine="ray")):
+        pass
+    assert cluster.log[-1] == ("shutdown", None)
+
+
+@pytest.mark.parametrize(
+    ("address", "local"), [(None, "0"), ("127.0.0.1:1", "0"), ("localhost:1", "0"), ("10.0.0.1:1", None)]
+)
+def test_ray_reads_how_to_treat_loopback(cluster: Cluster, address: str | None, local: str | None) -> None:
+    with open_engine(small(engine="ray", address=address)):
+        assert os.environ.get("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER") == local
+        assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
+
+
 def test_a_trial_is_a_task_that_is_not_repeated(cluster: Cluster) -> None:
     with open_engine(small(engine="ray", address="127.0.0.1:1", workers=2)) as engine:
         engine.run(Path("t"), "request", Event())  # whose worker is killed: the driver sees to that
@@ -138,7 +160,7 @@ def test_a_trial_is_a_task_that_is_not_repeated(cluster: Cluster) -> None:
         engine.run(Path("t"), "request", stop)
     assert cluster.log[0][1]["address"] == "127.0.0.1:1"
     assert "_node_ip_address" not in cluster.log[0][1]
-    assert cluster.log[1] == ("options", {"num_cpus": 1, "num_gpus": 0, "max_retries": 0, "max_calls": 1})
+    assert cluster.log[1] == ("options", {"num_cpus": 1, "num_gpus": 0, "max_retries": 0})
     assert [name for name, _ in cluster.log[2:]] == ["task", "task", "cancel", "shutdown"]
     assert cluster.log[2][1][2:] == (Path("t"), "request")
 
