@@ -176,7 +176,7 @@ def _configure(preset: str, *layers: Mapping[str, Any]) -> Config:
         given.setdefault("updates", None)
     chosen_task = task(chosen.env, _learner_name({**chosen.values, **given}, origins))
     values = {**eager(), **preset_values(chosen, chosen_task), **given, "learner": chosen_task.learner}
-    model = _model(chosen_task.settings, tuple(TOGGLES.values()))
+    model = model_of(chosen_task.settings, tuple(TOGGLES.values()))
     unknown, values = unknown_names(model, values, origins, ELSEWHERE), with_tuples(model, values)
     problems, wrong = wrong_values(model, values, origins)
     problems = unknown + problems
@@ -196,7 +196,7 @@ def beyond_limits(preset: str, stored: Mapping[str, Any]) -> dict[str, Any]:
     settings = task(presets()[preset].env, _learner_name(stored, {})).settings
     free = {each.name for part in parts(settings) for each in settings_of(part) if each.resume is not Resume.NO}
     try:
-        _model(settings, tuple(TOGGLES.values())).model_validate({k: v for k, v in stored.items() if k in free})
+        model_of(settings, tuple(TOGGLES.values())).model_validate({k: v for k, v in stored.items() if k in free})
     except ValidationError as error:
         return {str(e["loc"][0]): e["ctx"]["le"] for e in error.errors() if e["type"] == "less_than_equal"}
     return {}
@@ -320,7 +320,7 @@ def _learner_name(values: Mapping[str, Any], origins: Mapping[str, str]) -> str 
 
 
 @lru_cache
-def _model(settings: tuple[type[Any], ...], toggles: tuple[Toggle, ...]) -> type[BaseModel]:
+def model_of(settings: tuple[type[Any], ...], toggles: tuple[Toggle, ...]) -> type[BaseModel]:
     """Create one strict model with every setting of a run, anew if a toggle was registered again.
 
     Raises:
