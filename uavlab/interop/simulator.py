@@ -9,12 +9,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
+from uavlab.core.groups import padded_actions
 from uavlab.core.protocols import Env
 from uavlab.core.rng import Streams
 from uavlab.core.text import quote
 from uavlab.core.types import legal_of, select
 from uavlab.envs.forms import judge, move
 from uavlab.envs.presence import live_at_start, mean_reward
+from uavlab.ops.action_sampling import without_padding
 
 
 class Simulator:
@@ -26,6 +28,7 @@ class Simulator:
         device: Device of all tensors.
         state: The worlds; None before the first start.
         obs: Observations of their agents.
+        padding: Action dimensions beyond each agent's own (A D); None if there are none.
         live: Agents that take part and whose task has not ended (B A).
         truncated: Worlds that the time limit has ended (B).
     """
@@ -33,6 +36,7 @@ class Simulator:
     def __init__(self, env: Env[Any], worlds: int, device: torch.device) -> None:
         """Seed the streams from the operating system; no world starts yet."""
         self.env, self.spec, self.worlds, self.device = env, env.spec, worlds, device
+        self.padding = padded_actions(env.spec, device)
         self.state: Any = None
         self.obs: Any = None
         self.seed(None)
@@ -65,7 +69,7 @@ class Simulator:
     def step(self, action: Tensor) -> tuple[Float[Tensor, "B A"], Float[Tensor, " B"]]:
         """Step all worlds by actions (B A D) or moves (B A); return rewards of agents, and means of each team.
 
-        Actions of agents that are not live have no effect: 0, or the first legal move, stands in for them.
+        Padding and actions of agents that are not live have no effect: 0 or the first legal move stands in for them.
 
         Raises:
             ConfigError: No world has started, or the environment returned other types or shapes than before.
@@ -75,7 +79,7 @@ class Simulator:
         noise = self.rng.uniform("step", self.worlds, self.spec.step_noise)[0]
         before, legal = self.state, legal_of(self.obs)
         if legal is None:
-            action = action * self.live[..., None]
+            action = without_padding(action * self.live[..., None], self.padding)
         else:
             action = torch.where(self.live, action, legal.to(torch.uint8).argmax(-1))
         self.state, self.obs = move(self.env, before, action, noise, self.obs)

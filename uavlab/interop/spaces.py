@@ -9,7 +9,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.groups import own_actions, padded_actions
+from uavlab.core.groups import own_actions
 from uavlab.core.text import quote
 from uavlab.core.types import EnvSpec, leaves, observation_shapes
 from uavlab.interop.agents import named, own_widths
@@ -23,13 +23,10 @@ def team_observation_space(spec: EnvSpec) -> spaces.Space[Any]:
 
 
 def team_action_space(spec: EnvSpec) -> spaces.Space[Any]:
-    """Return the space of the actions (A D) or moves (A) of all agents; padding is 0."""
+    """Return the space of the actions (A D) or moves (A) of all agents; padding has no effect."""
     if spec.choices:
         return spaces.MultiDiscrete(own_actions(spec))
-    padding = padded_actions(spec, torch.device("cpu"))
-    size = np.ones((spec.agents, spec.action), np.float32)
-    high = size if padding is None else size * ~padding.numpy()
-    return spaces.Box(-high, high, dtype=np.float32)
+    return spaces.Box(-1, 1, (spec.agents, spec.action), np.float32)
 
 
 def agent_observation_space(spec: EnvSpec, agent: int) -> spaces.Space[Any]:
