@@ -23,7 +23,7 @@ FLOORS = {
     "live": 8,
     **dict.fromkeys(("benchmarks", "registration"), 9),
     **dict.fromkeys(("arguments", "lab", "testing"), 10),
-    **dict.fromkeys(("api", "presentation"), 11),
+    **dict.fromkeys(("api", "interop", "presentation"), 11),
     "cli": 12,
     **dict.fromkeys(("__init__", "__main__"), 13),
 }
@@ -37,6 +37,10 @@ HOMES = {
     "sklearn": "telemetry",
     "numba": "envs",
     "cv2": "envs",
+    "gymnasium": "interop",
+    "pettingzoo": "interop",
+    "torchrl": "interop",
+    "tensordict": "interop",
 }
 HOT = {"ops", "envs", "nets", "replay", "learners"}
 SYNCS = {"item", "cpu", "numpy"}
@@ -132,6 +136,8 @@ def test_every_module_keeps_the_rules() -> None:
         ("experiment/run.py", "from ipywidgets import Button", "ipywidgets outside lab"),
         ("lab/widgets.py", "import click", "click outside cli"),
         ("experiment/run.py", "def f():\n    from pyarrow import parquet", "pyarrow outside telemetry"),
+        ("envs/x.py", "from gymnasium.spaces import Box", "gymnasium outside interop"),
+        ("experiment/x.py", "import torchrl.envs", "torchrl outside interop"),
         ("envs/x.py", "from uavlab.telemetry import task", "envs imports telemetry"),
         ("learners/x.py", "loss.mean().item()", "item in hot code"),
         ("ops/x.py", "y = x.detach().cpu()", "cpu in hot code"),

@@ -4,6 +4,7 @@ A face is an object of the other library's class over worlds of an environment, 
 numbers come from streams of its own (``core.rng``); without a seed they differ from object to object.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -79,7 +80,13 @@ def to_gymnasium(task: Task, worlds: int | None = None, **parameters: Any) -> "T
     return TeamVectorEnv(_simulator("to_gymnasium", task, parameters, worlds))
 
 
-def to_torchrl(task: Task, worlds: int = 1, device: torch.device | str = "cpu", **parameters: Any) -> "TeamEnvBase":
+def to_torchrl(
+    task: Task,
+    worlds: int = 1,
+    device: torch.device | str = "cpu",
+    group_map: Mapping[str, Sequence[str]] | None = None,
+    **parameters: Any,
+) -> "TeamEnvBase":
     """Return worlds of a task as an ``EnvBase`` of TorchRL with the batch size (worlds).
 
     >>> env = ul.to_torchrl("leader_follower", worlds=4, followers=2)
@@ -90,23 +97,25 @@ def to_torchrl(task: Task, worlds: int = 1, device: torch.device | str = "cpu", 
 
     Agents that may share a network form a group: ``agents`` if all of them do. A group's entries have an axis of its
     agents and sizes of its own, without padding: ``observation``, ``action_mask``, ``action``, ``reward``, and
-    ``done``, ``terminated`` and ``truncated`` of each agent. Those of a world are at the root, as is ``state``, the maps
-    of a team. An agent whose task has ended waits for the others, without reward. Nothing waits for the host.
+    ``done``, ``terminated`` and ``truncated`` of each agent. Those of a world are at the root, and so is ``state``, the
+    maps of a team. An agent whose task has ended waits for the others, without reward. A step never waits for a GPU.
 
     Args:
         task: Name of a preset or environment, or an environment.
         worlds: Worlds, which are stepped as one batch.
         device: Device of all tensors, such as ``cuda``.
+        group_map: Names of the agents of each group; None for the groups above.
         parameters: Parameters of the environment.
 
     Raises:
-        ConfigError: There is no such task or device, the task has no team, or a parameter is unknown or out of range.
+        ConfigError: There is no such task or device, the task has no team, ``group_map`` does not fit its agents, or a
+            parameter is unknown or out of range.
         MissingPackageError: TorchRL is not installed.
     """
     require("torchrl", "to_torchrl", "torchrl", "tensordict")
     from uavlab.interop.torchrl import TeamEnvBase
 
-    return TeamEnvBase(_simulator("to_torchrl", task, parameters, worlds, device))
+    return TeamEnvBase(_simulator("to_torchrl", task, parameters, worlds, device), group_map)
 
 
 def _simulator(

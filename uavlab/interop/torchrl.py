@@ -1,5 +1,6 @@
 """Worlds as an ``EnvBase`` of TorchRL, on any device."""
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,11 +12,14 @@ from torchrl.envs import EnvBase
 
 from uavlab.core.errors import ConfigError
 from uavlab.core.groups import own_actions
-from uavlab.core.types import leaves, observation_shapes
+from uavlab.core.text import quote
+from uavlab.core.types import EnvSpec, leaves, observation_shapes
 from uavlab.interop.agents import agent_groups, agent_names, named, own_widths
 from uavlab.interop.simulator import Simulator
 
 ENDS = ("done", "terminated", "truncated")
+RESERVED = {*ENDS, "state", "next", "shape", "device", "dtype", "space"}
+"""Names that a group cannot have: entries of a world, and attributes of TorchRL's descriptions."""
 
 
 class TeamEnvBase(EnvBase):
@@ -26,24 +30,28 @@ class TeamEnvBase(EnvBase):
         group_map: Names of the agents of each group.
     """
 
-    def __init__(self, simulator: Simulator) -> None:
-        """Describe the groups; worlds start with ``reset``."""
-        super().__init__(device=simulator.device, batch_size=torch.Size([simulator.worlds]))
+    def __init__(self, simulator: Simulator, group_map: Mapping[str, Sequence[str]] | None = None) -> None:
+        """Describe the groups; worlds start with ``reset``.
+
+        Raises:
+            ConfigError: TorchRL does not allow the name of a group, or ``group_map`` does not fit the agents.
+        """
         spec, names = simulator.spec, agent_names(simulator.spec)
-        self.simulator, groups = simulator, agent_groups(spec)
+        groups = agent_groups(spec) if group_map is None else numbers_of(spec, group_map)
+        if taken := sorted(RESERVED & groups.keys()):
+            raise ConfigError(f"to_torchrl: TorchRL allows no group the name {taken[0]!r}; choose another one.")
+        super().__init__(device=simulator.device, batch_size=torch.Size([simulator.worlds]))
+        self.simulator = simulator
         self.group_map = {group: [names[n] for n in numbers] for group, numbers in groups.items()}
-        self.numbers = {g: torch.tensor(numbers, device=self.device) for g, numbers in groups.items()}
-        self.actions = {group: own_actions(spec)[numbers[0]] for group, numbers in groups.items()}
+        self.numbers = {group: torch.tensor(numbers, device=self.device) for group, numbers in groups.items()}
         self.widths = {group: own_widths(spec, numbers[0]) for group, numbers in groups.items()}
-        lead = {group: (simulator.worlds, len(numbers)) for group, numbers in groups.items()}
-        flags = {g: self._composite(lead[g], {name: self._flag(*lead[g], 1) for name in ENDS}) for g in groups}
-        at_root = {name: self._flag(simulator.worlds, 1) for name in ENDS}
-        reward = {g: self._composite(lead[g], {"reward": self._number(*lead[g], 1)}) for g in groups}
-        action = {g: self._composite(lead[g], {"action": self._action(g, *lead[g])}) for g in groups}
-        self.observation_spec = self._composite(lead[next(iter(groups))][:1], self._observation_specs(lead))
-        self.action_spec, self.reward_spec, self.done_spec = (
-            self._composite((simulator.worlds,), parts) for parts in (action, reward, {**flags, **at_root})
-        )
+        state = {"state": self._numbers(spec.team, spec.side, spec.side)} if spec.team else {}
+        ends_of_world = {name: self._flags(1) for name in ENDS}
+        self.observation_spec = self._composite({**self._by_group(self._seen), **state})
+        self.action_spec = self._composite(self._by_group(self._actions))
+        self.reward_spec = self._composite(self._by_group(lambda _, agents: {"reward": self._numbers(agents, 1)}))
+        ends_of_agents = self._by_group(lambda _, agents: {name: self._flags(agents, 1) for name in ENDS})
+        self.done_spec = self._composite({**ends_of_agents, **ends_of_world})
 
     def to(self, device: Any) -> "TeamEnvBase":  # type: ignore[override]
         """Return this object, which stays on its device.
@@ -51,23 +59,42 @@ class TeamEnvBase(EnvBase):
         Raises:
             ConfigError: It is another device.
         """
-        if torch.zeros(0, device=device).device != self.simulator.device:
-            raise ConfigError(
-                f"to_torchrl: got the device {device} for worlds on {self.simulator.device}; build them there by device=."
-            )
+        own = self.simulator.device
+        if torch.zeros(0, device=device).device != own:
+            raise ConfigError(f"to_torchrl: worlds on {own} cannot move to {device}; build them there by device=.")
         return self
 
-    def _observation_specs(self, lead: dict[str, tuple[int, int]]) -> dict[str, Any]:
-        spec = self.simulator.spec
-        shapes = named(spec, observation_shapes(spec, self.simulator.worlds))
-        specs: dict[str, Any] = {}
-        for group, (worlds, agents) in lead.items():
-            own: dict[str, Any] = {}
-            for name, (_, _, *rest) in ((n, s) for n, s in shapes.items() if n != "state"):
-                shape = (worlds, agents, *rest[:-1], self.widths[group].get(name, rest[-1]))
-                own[name] = self._flag(*shape) if name == "action_mask" else self._number(*shape)
-            specs[group] = self._composite((worlds, agents), own)
-        return specs | ({"state": self._number(*shapes["state"])} if "state" in shapes else {})
+    def _by_group(self, parts: Callable[[str, int], Mapping[str, Any]]) -> dict[str, Any]:
+        """Return descriptions of each group, of which ``parts`` describes the entries by name and number of agents."""
+        sizes = {group: len(agents) for group, agents in self.group_map.items()}
+        return {group: self._composite(parts(group, agents), agents) for group, agents in sizes.items()}
+
+    def _seen(self, group: str, agents: int) -> dict[str, Any]:
+        spec, specs = self.simulator.spec, {}
+        for name, (_, *shape) in named(spec, observation_shapes(spec)).items():
+            own = (agents, *shape[:-1], self.widths[group].get(name, shape[-1]))
+            specs[name] = self._flags(*own) if name == "action_mask" else self._numbers(*own)
+        specs.pop("state", None)  # it is not of agents
+        return specs
+
+    def _actions(self, group: str, agents: int) -> dict[str, Any]:
+        spec, names = self.simulator.spec, agent_names(self.simulator.spec)
+        own, lead = own_actions(spec)[names.index(self.group_map[group][0])], (*self.batch_size, agents)
+        if spec.choices:
+            return {"action": Categorical(own, shape=lead, device=self.device, dtype=torch.int64)}
+        return {"action": Bounded(-1.0, 1.0, shape=(*lead, own), device=self.device, dtype=torch.float32)}
+
+    def _numbers(self, *shape: int) -> Unbounded:
+        return Unbounded(shape=(*self.batch_size, *shape), device=self.device, dtype=torch.float32)
+
+    def _flags(self, *shape: int) -> Categorical:
+        return Categorical(2, shape=(*self.batch_size, *shape), device=self.device, dtype=torch.bool)
+
+    def _composite(self, parts: Mapping[str, Any], *agents: int) -> Composite:
+        return Composite(dict(parts), shape=(*self.batch_size, *agents), device=self.device)
+
+    def _set_seed(self, seed: int | None) -> None:
+        self.simulator.seed(seed)
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
         chosen = None if tensordict is None or self.simulator.state is None else tensordict.get("_reset", None)
@@ -75,69 +102,69 @@ class TeamEnvBase(EnvBase):
         return self._results()
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        live, simulator = self.simulator.live, self.simulator
-        spec, worlds = simulator.spec, simulator.worlds
-        team = torch.zeros(worlds, spec.agents, device=self.device, dtype=torch.int64)
-        if not spec.choices:
-            team = torch.zeros(worlds, spec.agents, spec.action, device=self.device)
+        spec, live = self.simulator.spec, self.simulator.live
+        given = {group: self._require_action(group, tensordict) for group in self.group_map}
+        size, kind = (spec.agents,) if spec.choices else (spec.agents, spec.action), next(iter(given.values())).dtype
+        team = torch.zeros(*self.batch_size, *size, device=self.device, dtype=kind)
+        for group, action in given.items():
+            padded = action if spec.choices else F.pad(action, (0, spec.action - action.shape[-1]))
+            team.index_copy_(1, self.numbers[group], padded)
+        reward, _ = self.simulator.step(team)
+        results, reward = self._results(), reward * live
         for group, numbers in self.numbers.items():
-            action = self._require_action(group, tensordict.get((group, "action"), None))
-            team = team.index_copy(1, numbers, action)
-        reward, _ = simulator.step(team)
-        results = self._results()
-        for group, numbers in self.numbers.items():
-            results[group, "reward"] = (reward * live).index_select(1, numbers)[..., None]
+            results[group, "reward"] = reward.index_select(1, numbers)[..., None]
         return results
 
-    def _set_seed(self, seed: int | None) -> None:
-        self.simulator.seed(seed)
+    def _require_action(self, group: str, tensordict: TensorDictBase) -> Tensor:
+        """Return the actions of a group.
+
+        Raises:
+            ConfigError: There are none, or they have another shape or type.
+        """
+        action, spec = tensordict.get((group, "action"), None), self.full_action_spec[group, "action"]
+        if not isinstance(action, Tensor) or action.shape != spec.shape or action.dtype != spec.dtype:
+            got = f"{action.dtype} of shape {tuple(action.shape)}" if isinstance(action, Tensor) else quote(action)
+            raise ConfigError(
+                f"step: {group}: got the action {got}; expected {spec.dtype} of shape {tuple(spec.shape)}."
+            )
+        return action.detach()
 
     def _results(self) -> TensorDict:
         """Return observations and ends; random actions of TorchRL are among the legal moves from now on."""
-        sim, size = self.simulator, self.batch_size
-        parts = named(sim.spec, dict(leaves(sim.obs)))
-        late = sim.truncated[:, None]
-        results: dict[str, Any] = {"state": parts.pop("state")} if "state" in parts else {}
+        simulator, late = self.simulator, self.simulator.truncated[:, None]
+        parts = named(simulator.spec, dict(leaves(simulator.obs)))
+        results: dict[str, Any] = ends(simulator.terminated[:, None], late)
+        if "state" in parts:
+            results["state"] = parts.pop("state")
         for group, numbers in self.numbers.items():
-            own = {
-                name: part.index_select(1, numbers)[..., : self.widths[group].get(name)] for name, part in parts.items()
-            }
-            live = sim.live.index_select(1, numbers)
-            own |= ends(~live[..., None], (late & live)[..., None])
-            results[group] = TensorDict(own, (*size, len(self.group_map[group])), device=self.device)
+            live, widths = simulator.live.index_select(1, numbers)[..., None], self.widths[group]
+            own = {name: part.index_select(1, numbers)[..., : widths.get(name)] for name, part in parts.items()}
+            own |= ends(~live, late[..., None] & live)
+            results[group] = TensorDict(own, (*self.batch_size, len(self.group_map[group])), device=self.device)
             if "action_mask" in own:
                 self.full_action_spec[group, "action"].update_mask(own["action_mask"])
-        return TensorDict(results | ends(sim.terminated[:, None], late), size, device=self.device)
-
-    def _require_action(self, group: str, action: Any) -> Tensor:
-        """Return the actions of a group, as wide as those of the team.
-
-        Raises:
-            ConfigError: There is none, or it has another shape or type.
-        """
-        spec = self.full_action_spec[group, "action"]
-        if not isinstance(action, Tensor) or action.shape != spec.shape or action.dtype != spec.dtype:
-            got = f"{action.dtype} of shape {tuple(action.shape)}" if isinstance(action, Tensor) else f"{action!r}"
-            raise ConfigError(
-                f"step: got the action {got} of {group}; expected {spec.dtype} of shape {tuple(spec.shape)}."
-            )
-        return action if spec.dtype == torch.int64 else F.pad(action, (0, self.simulator.spec.action - spec.shape[-1]))
-
-    def _action(self, group: str, *lead: int) -> Any:
-        if self.simulator.spec.choices:
-            return Categorical(self.actions[group], shape=lead, device=self.device, dtype=torch.int64)
-        return Bounded(-1.0, 1.0, shape=(*lead, self.actions[group]), device=self.device, dtype=torch.float32)
-
-    def _number(self, *shape: int) -> Unbounded:
-        return Unbounded(shape=shape, device=self.device, dtype=torch.float32)
-
-    def _flag(self, *shape: int) -> Categorical:
-        return Categorical(2, shape=shape, device=self.device, dtype=torch.bool)
-
-    def _composite(self, shape: tuple[int, ...], parts: dict[str, Any]) -> Composite:
-        return Composite(parts, shape=shape, device=self.device)
+        return TensorDict(results, self.batch_size, device=self.device)
 
 
 def ends(terminated: Tensor, truncated: Tensor) -> dict[str, Tensor]:
     """Return the three flags of an end by name."""
     return dict(zip(ENDS, (terminated | truncated, terminated, truncated), strict=True))
+
+
+def numbers_of(spec: EnvSpec, group_map: Mapping[str, Sequence[str]]) -> dict[str, tuple[int, ...]]:
+    """Return the numbers of the agents that ``group_map`` names.
+
+    Raises:
+        ConfigError: It does not name every agent once, or agents of a group have other sizes.
+    """
+    names = agent_names(spec)
+    if sorted(agent for agents in group_map.values() for agent in agents) != sorted(names) or not all(
+        group_map.values()
+    ):
+        raise ConfigError(f"to_torchrl: got group_map={quote(dict(group_map))}; expected each of {quote(names)} once.")
+    groups = {group: tuple(names.index(agent) for agent in agents) for group, agents in group_map.items()}
+    for group, numbers in groups.items():
+        sizes = {(*own_widths(spec, number).items(), own_actions(spec)[number]) for number in numbers}
+        if len(sizes) > 1:
+            raise ConfigError(f"to_torchrl: agents of {group!r} observe or do different things; expected one kind.")
+    return groups

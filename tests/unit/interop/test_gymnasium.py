@@ -33,6 +33,10 @@ def require_close(got: Any, expected: Any) -> None:
         np.testing.assert_allclose(got[name], value, rtol=1e-4, atol=1e-4)
 
 
+def of_world(obs: Any, world: int) -> Any:
+    return {name: part[world] for name, part in obs.items()} if isinstance(obs, dict) else obs[world]
+
+
 def seen(plain: PlainWorlds, world: int) -> Any:
     parts = arrays(plain.env.spec, plain.env.observe(plain.states[world]))
     return bare({name: part[0] for name, part in parts.items()})
@@ -141,7 +145,7 @@ def test_one_world_equals_a_vector_of_one(env: Any) -> None:
     for episode in range(3):
         obs, _ = one.reset(seed=None if episode else 9)
         if not episode:
-            assert data_equivalence(obs, first(envs.reset(seed=9)[0]))
+            assert data_equivalence(obs, of_world(envs.reset(seed=9)[0], 0))
         ended = False
         while not ended:
             action = envs.action_space.sample()
@@ -150,10 +154,6 @@ def test_one_world_equals_a_vector_of_one(env: Any) -> None:
             assert (reward, terminated, truncated, infos) == (rewards[0], ends[0][0], ends[1][0], {})
             ended = terminated or truncated
         assert data_equivalence(obs, more["final_obs"][0])
-
-
-def first(obs: Any) -> Any:
-    return {name: part[0] for name, part in obs.items()} if isinstance(obs, dict) else obs[0]
 
 
 def test_a_seed_repeats_episodes_and_their_successors() -> None:
