@@ -112,8 +112,8 @@ def step_team(
 ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray, np.ndarray]:
     """Step all worlds; return observations, mean rewards of teams, and which worlds terminated or were truncated."""
     _, reward = simulator.step(torch.from_numpy(np.ascontiguousarray(actions)).to(simulator.device))
-    ends = (each.cpu().numpy() for each in (simulator.terminated, simulator.truncated))
-    return arrays(simulator.spec, simulator.obs), reward.double().cpu().numpy(), *ends
+    terminated, truncated = (each.cpu().numpy() for each in (simulator.terminated, simulator.truncated))
+    return arrays(simulator.spec, simulator.obs), reward.double().cpu().numpy(), terminated, truncated
 
 
 def first_world(obs: dict[str, np.ndarray]) -> Any:

@@ -40,7 +40,8 @@ class TeamParallelEnv(ParallelEnv[str, Any, Any]):
         spec, name = simulator.spec, type(simulator.env).__name__
         self.simulator = simulator
         self.metadata = {"name": name, "render_modes": [], "is_parallelizable": True}
-        self.possible_agents, self.agents = list(agent_names(spec)), []
+        self.possible_agents = list(agent_names(spec))
+        self.agents: list[str] = []
         numbers = {agent: number for number, agent in enumerate(self.possible_agents)}
         self.observation_spaces = {agent: agent_observation_space(spec, n) for agent, n in numbers.items()}
         self.action_spaces = {agent: agent_action_space(spec, n) for agent, n in numbers.items()}

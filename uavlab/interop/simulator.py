@@ -39,6 +39,8 @@ class Simulator:
         self.padding = padded_actions(env.spec, device)
         self.state: Any = None
         self.obs: Any = None
+        self.live = torch.zeros(worlds, env.spec.agents, dtype=torch.bool, device=device)
+        self.truncated = torch.zeros(worlds, dtype=torch.bool, device=device)
         self.seed(None)
 
     def seed(self, seed: int | None) -> None:

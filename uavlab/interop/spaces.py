@@ -25,7 +25,7 @@ def team_observation_space(spec: EnvSpec) -> spaces.Space[Any]:
 def team_action_space(spec: EnvSpec) -> spaces.Space[Any]:
     """Return the space of the actions (A D) or moves (A) of all agents; padding has no effect."""
     if spec.choices:
-        return spaces.MultiDiscrete(own_actions(spec))
+        return spaces.MultiDiscrete([*own_actions(spec)])
     return spaces.Box(-1, 1, (spec.agents, spec.action), np.float32)
 
 
@@ -74,7 +74,7 @@ def require_action(where: str, action: Any, space: spaces.Space[Any]) -> np.ndar
 
 
 def _observation_space(shapes: Mapping[str, tuple[int, ...]]) -> spaces.Space[Any]:
-    parts = {
+    parts: dict[str, spaces.Space[Any]] = {
         name: spaces.Box(0, 1, shape, np.int8)
         if name == "action_mask"
         else spaces.Box(-LARGEST, LARGEST, shape, np.float32)

@@ -53,7 +53,7 @@ class TeamEnvBase(EnvBase):
         ends_of_agents = self._by_group(lambda _, agents: {name: self._flags(agents, 1) for name in ENDS})
         self.done_spec = self._composite({**ends_of_agents, **ends_of_world})
 
-    def to(self, device: Any) -> "TeamEnvBase":  # type: ignore[override]
+    def to(self, device: Any) -> "TeamEnvBase":
         """Return this object, which stays on its device.
 
         Raises:
