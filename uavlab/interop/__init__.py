@@ -18,6 +18,8 @@ from uavlab.interop.simulator import Simulator
 from uavlab.testing.environment import check_form
 
 if TYPE_CHECKING:
+    from gymnasium.vector import AutoresetMode
+
     from uavlab.interop.gymnasium import TeamEnv, TeamVectorEnv
     from uavlab.interop.pettingzoo import TeamParallelEnv
     from uavlab.interop.torchrl import TeamEnvBase
@@ -49,7 +51,9 @@ def to_pettingzoo(task: Task, **parameters: Any) -> "TeamParallelEnv":
     return TeamParallelEnv(_simulator("to_pettingzoo", task, parameters))
 
 
-def to_gymnasium(task: Task, worlds: int | None = None, **parameters: Any) -> "TeamEnv | TeamVectorEnv":
+def to_gymnasium(
+    task: Task, worlds: int | None = None, autoreset_mode: "AutoresetMode | str" = "SameStep", **parameters: Any
+) -> "TeamEnv | TeamVectorEnv":
     """Return worlds of a task as a ``VectorEnv`` of Gymnasium, or one world as an ``Env``.
 
     >>> envs = ul.to_gymnasium("spread", worlds=4)
@@ -60,16 +64,18 @@ def to_gymnasium(task: Task, worlds: int | None = None, **parameters: Any) -> "T
 
     A team counts as one agent: its observation and action are those of all its agents (A O and A D, groups padded to
     the widest), and its reward is the mean of the agents that take part, so that returns are those of ``ul.evaluate``.
-    Its episode ends when the tasks of all agents have ended. Worlds that end are replaced within the same step
-    (``AutoresetMode.SAME_STEP``); ``infos["final_obs"]`` holds their last observations.
+    Its episode ends when the tasks of all agents have ended. Worlds that end are replaced within the same step, and
+    ``infos["final_obs"]`` holds their last observations; or by the next step, as Gymnasium's wrappers of observations
+    require.
 
     Args:
         task: Name of a preset or environment, or an environment.
         worlds: Worlds of the ``VectorEnv``; None for an ``Env`` of one world.
+        autoreset_mode: When the ``VectorEnv`` replaces worlds, ``SameStep`` or ``NextStep`` of Gymnasium.
         parameters: Parameters of the environment.
 
     Raises:
-        ConfigError: There is no such task, it has no team, or a parameter is unknown or out of range.
+        ConfigError: There is no such task or mode, the task has no team, or a parameter is unknown or out of range.
         MissingPackageError: Gymnasium is not installed.
     """
     require("external", "to_gymnasium", "gymnasium")
@@ -77,7 +83,7 @@ def to_gymnasium(task: Task, worlds: int | None = None, **parameters: Any) -> "T
 
     if worlds is None:
         return TeamEnv(_simulator("to_gymnasium", task, parameters))
-    return TeamVectorEnv(_simulator("to_gymnasium", task, parameters, worlds))
+    return TeamVectorEnv(_simulator("to_gymnasium", task, parameters, worlds), autoreset_mode)
 
 
 def to_torchrl(

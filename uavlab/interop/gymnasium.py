@@ -9,8 +9,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from uavlab.core.errors import ConfigError
+from uavlab.core.text import require_known
 from uavlab.interop.simulator import Simulator
 from uavlab.interop.spaces import arrays, bare, require_action, team_action_space, team_observation_space
+
+MODES = tuple(mode.value for mode in (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP))
 
 
 class TeamVectorEnv(VectorEnv[Any, np.ndarray, np.ndarray]):
@@ -18,17 +21,24 @@ class TeamVectorEnv(VectorEnv[Any, np.ndarray, np.ndarray]):
 
     Attributes:
         simulator: The worlds.
+        ended: Worlds whose episode ended with the last step, and that start with the next one (B).
     """
 
-    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": []}  # noqa: RUF012 - as in its base
+    def __init__(self, simulator: Simulator, autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP) -> None:
+        """Describe the team; worlds start with ``reset``.
 
-    def __init__(self, simulator: Simulator) -> None:
-        """Describe the team; worlds start with ``reset``."""
+        Raises:
+            ConfigError: There is no such mode of Gymnasium's, or it is none of these worlds.
+        """
+        name = autoreset_mode.value if isinstance(autoreset_mode, AutoresetMode) else autoreset_mode
+        require_known("autoreset_mode", name, MODES, "to_gymnasium: ")
+        self.metadata = {"autoreset_mode": AutoresetMode(name), "render_modes": []}
         self.simulator, self.num_envs = simulator, simulator.worlds
         self.single_observation_space = team_observation_space(simulator.spec)
         self.single_action_space = team_action_space(simulator.spec)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self.ended = np.zeros(self.num_envs, bool)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start all worlds anew, with a seed from new random streams; ``options`` have no effect.
@@ -38,25 +48,37 @@ class TeamVectorEnv(VectorEnv[Any, np.ndarray, np.ndarray]):
         """
         begin(self.simulator, seed)
         super().reset(seed=seed)
-        return bare(arrays(self.simulator.spec, self.simulator.obs)), {}
+        self.ended = np.zeros(self.num_envs, bool)
+        return bare(observed(self.simulator)), {}
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Step all worlds, and replace those that end.
+        """Step all worlds, and replace those that end, at once or by the next step.
 
         Raises:
             ConfigError: The actions are not in ``action_space``, or no world has started.
         """
-        chosen = require_action("step", actions, self.action_space)
-        obs, reward, terminated, truncated = step_team(self.simulator, chosen)
+        simulator, chosen = self.simulator, require_action("step", actions, self.action_space)
+        reward = np.zeros(self.num_envs) if self.ended.all() else step_team(simulator, chosen)
+        if self.ended.any():
+            self._replace(self.ended)
+            reward = np.where(self.ended, 0.0, reward)
+        terminated, truncated = ends(simulator)
         ended = terminated | truncated
-        if not ended.any():
-            return bare(obs), reward, terminated, truncated, {}
-        final = np.full(self.num_envs, None, dtype=object)
-        for world in np.flatnonzero(ended):
-            final[world] = bare({name: part[world] for name, part in obs.items()})
+        if self.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP:
+            self.ended = ended
+            return bare(observed(simulator)), reward, terminated, truncated, {}
+        obs, infos = observed(simulator), {}
+        if ended.any():
+            final = np.full(self.num_envs, None, dtype=object)
+            for world in np.flatnonzero(ended):
+                final[world] = bare({name: part[world] for name, part in obs.items()})
+            infos = {"final_obs": final, "_final_obs": ended, "final_info": {}, "_final_info": ended.copy()}
+            self._replace(ended)
+            obs = observed(simulator)
+        return bare(obs), reward, terminated, truncated, infos
+
+    def _replace(self, ended: np.ndarray) -> None:
         self.simulator.start(torch.from_numpy(ended).to(self.simulator.device))
-        infos = {"final_obs": final, "_final_obs": ended.copy(), "final_info": {}, "_final_info": ended.copy()}
-        return bare(arrays(self.simulator.spec, self.simulator.obs)), reward, terminated, truncated, infos
 
 
 class TeamEnv(gymnasium.Env[Any, np.ndarray]):
@@ -84,7 +106,7 @@ class TeamEnv(gymnasium.Env[Any, np.ndarray]):
         begin(self.simulator, seed)
         super().reset(seed=seed)
         self.ended = False
-        return first_world(arrays(self.simulator.spec, self.simulator.obs)), {}
+        return first_world(observed(self.simulator)), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Step the world.
@@ -95,9 +117,9 @@ class TeamEnv(gymnasium.Env[Any, np.ndarray]):
         if self.ended:
             raise ConfigError("step: the world has ended or not started; call reset first.")
         chosen = require_action("step", action, self.action_space)[None]
-        obs, reward, terminated, truncated = step_team(self.simulator, chosen)
+        reward, (terminated, truncated) = step_team(self.simulator, chosen), ends(self.simulator)
         self.ended = bool(terminated | truncated)
-        return first_world(obs), float(reward[0]), bool(terminated[0]), bool(truncated[0]), {}
+        return first_world(observed(self.simulator)), float(reward[0]), bool(terminated[0]), bool(truncated[0]), {}
 
 
 def begin(simulator: Simulator, seed: int | None) -> None:
@@ -107,13 +129,20 @@ def begin(simulator: Simulator, seed: int | None) -> None:
     simulator.start()
 
 
-def step_team(
-    simulator: Simulator, actions: np.ndarray
-) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray, np.ndarray]:
-    """Step all worlds; return observations, mean rewards of teams, and which worlds terminated or were truncated."""
+def step_team(simulator: Simulator, actions: np.ndarray) -> np.ndarray:
+    """Step all worlds; return the mean rewards of their teams."""
     _, reward = simulator.step(torch.from_numpy(np.ascontiguousarray(actions)).to(simulator.device))
-    terminated, truncated = (each.cpu().numpy() for each in (simulator.terminated, simulator.truncated))
-    return arrays(simulator.spec, simulator.obs), reward.double().cpu().numpy(), terminated, truncated
+    return reward.double().cpu().numpy()
+
+
+def ends(simulator: Simulator) -> tuple[np.ndarray, np.ndarray]:
+    """Return which worlds have terminated, and which are truncated."""
+    return simulator.terminated.cpu().numpy(), simulator.truncated.cpu().numpy()
+
+
+def observed(simulator: Simulator) -> dict[str, np.ndarray]:
+    """Return what all teams observe."""
+    return arrays(simulator.spec, simulator.obs)
 
 
 def first_world(obs: dict[str, np.ndarray]) -> Any:

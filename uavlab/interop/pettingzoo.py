@@ -35,6 +35,8 @@ class TeamParallelEnv(ParallelEnv[str, Any, Any]):
         action_spaces: Space of what each agent does.
     """
 
+    render_mode = None
+
     def __init__(self, simulator: Simulator) -> None:
         """Describe the agents; the world starts with ``reset``."""
         spec, name = simulator.spec, type(simulator.env).__name__

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.utils.env_checker import check_env, data_equivalence
-from gymnasium.vector import AutoresetMode
-from gymnasium.wrappers.vector import RecordEpisodeStatistics
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.wrappers.vector import FlattenObservation, RecordEpisodeStatistics
 
 import uavlab as ul
 from tests.support.mortal import Mortal
@@ -154,6 +154,52 @@ def test_one_world_equals_a_vector_of_one(env: Any) -> None:
             assert (reward, terminated, truncated, infos) == (rewards[0], ends[0][0], ends[1][0], {})
             ended = terminated or truncated
         assert data_equivalence(obs, more["final_obs"][0])
+
+
+def collect(envs: VectorEnv, steps: int = 20) -> list[Any]:
+    envs.action_space.seed(0)
+    return [envs.reset(seed=9), *(envs.step(envs.action_space.sample()) for _ in range(steps))]
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
+@pytest.mark.parametrize("env", [Mortal(), Uneven()], ids=str)
+def test_both_modes_are_those_of_gymnasium(env: Any, mode: AutoresetMode) -> None:
+    """Their own vector of one world gives the same, step by step, over the ends of episodes."""
+    theirs = SyncVectorEnv([lambda: TeamEnv(Simulator(env, 1, torch.device("cpu")))], autoreset_mode=mode)
+    for own, other in zip(
+        collect(TeamVectorEnv(Simulator(env, 1, torch.device("cpu")), mode)), collect(theirs), strict=True
+    ):
+        *own, infos = own
+        *other, more = other
+        assert data_equivalence(tuple(own), tuple(other))
+        assert infos.keys() == more.keys()
+        if infos:
+            assert data_equivalence(infos["final_obs"][0], more["final_obs"][0])
+            assert infos["_final_obs"].tolist() == more["_final_obs"].tolist()
+
+
+def test_the_next_step_starts_only_worlds_that_have_ended() -> None:
+    env = ul.make("pursuit", pursuers=3, evaders=1, side=4, obstacles=0, horizon=9)
+    envs, ended = ul.to_gymnasium(env, worlds=8, autoreset_mode="NextStep"), np.zeros(8, bool)
+    envs.reset(seed=0)
+    different = 0
+    for _ in range(40):
+        steps = envs.simulator.state.step.numpy()
+        _, reward, terminated, truncated, infos = envs.step(envs.action_space.sample())
+        assert (envs.simulator.state.step.numpy() == np.where(ended, 0, steps + 1)).all()
+        assert not (reward[ended].any() or (terminated | truncated)[ended].any())
+        assert not infos
+        ended = terminated | truncated
+        different += ended.any() and not ended.all()
+    assert different > 5
+    wrapped = FlattenObservation(ul.to_gymnasium("pursuit", worlds=2, autoreset_mode="NextStep"))
+    assert wrapped.reset(seed=0)[0].shape == (2, 6 * 18 + 6 * 5)
+
+
+@pytest.mark.parametrize("mode", ["Disabled", "same_step", None])
+def test_another_mode_is_refused(mode: Any) -> None:
+    with pytest.raises(ConfigError, match=r"to_gymnasium: unknown autoreset_mode .*: SameStep, NextStep\."):
+        ul.to_gymnasium("spread", worlds=2, autoreset_mode=mode)
 
 
 def test_a_seed_repeats_episodes_and_their_successors() -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.utils.env_checker import data_equivalence
+from pettingzoo.utils import parallel_to_aec
 
 import uavlab as ul
 from tests.support.mortal import Mortal
@@ -19,7 +20,7 @@ from uavlab.interop.simulator import Simulator
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # of the games that its tests import
-    from pettingzoo.test import parallel_api_test, parallel_seed_test
+    from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test
 
 ABSENT = ul.make("leader_follower", followers=3, present=(1, 2), horizon=6)
 
@@ -70,6 +71,11 @@ def test_the_checks_of_pettingzoo_pass(name: str, capsys: pytest.CaptureFixture[
     parallel_api_test(ul.to_pettingzoo(name, **small(name)), num_cycles=40)
     parallel_seed_test(lambda: ul.to_pettingzoo(name, **small(name)), num_cycles=40)
     assert "Passed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["leader_follower", "spread"])  # it warns of masks, and of agents that differ
+def test_the_check_of_agents_that_act_in_turn_passes(name: str) -> None:
+    api_test(parallel_to_aec(ul.to_pettingzoo(name, **small(name))), num_cycles=40)
 
 
 @pytest.mark.parametrize("env", [Mortal(), Uneven()], ids=str)
