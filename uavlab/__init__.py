@@ -15,6 +15,7 @@ Its folder    tuning (Tuning): what changed from run to run, what it did to the 
 Measure       bench (suites of benchmarks), profile (where the time of an update goes, and which toggles help)
 Environments  make (by name), env (register a class), Env, EnvSpec, Metric, ChoiceObs, MapObs, tensors, constant
               (numbers on a device), check_env, baseline, scene, external (of Gymnasium and PettingZoo)
+Elsewhere     to_pettingzoo, to_gymnasium, to_torchrl: environments in these libraries
 Groups        Group, team_spec (the spec of groups that differ), join_groups, split_groups, cross_play (CrossPlay)
 Sizes         transfer (Transfer): a policy in teams of other sizes; Entities (observations that list things)
 Learners      learner (register a class), Learner, Policy, Resume, Runtime, Streams, StackedMLP, Batch, Transition,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from uavlab.experiment.scores import Scores
     from uavlab.experiment.transfer import Transfer
     from uavlab.experiment.tuning import Tuning, tuning
+    from uavlab.interop import to_gymnasium, to_pettingzoo, to_torchrl
     from uavlab.nets.mlp import StackedMLP
     from uavlab.ops.geometry import constant
     from uavlab.presentation import fly, report, sweep
@@ -93,6 +95,7 @@ _NAMES = {
     "experiment.transfer": ("Transfer",),
     "experiment.tuning": ("Tuning", "tuning"),
     "workers.registration": ("external",),
+    "interop": ("to_gymnasium", "to_pettingzoo", "to_torchrl"),
     "nets.mlp": ("StackedMLP",),
     "ops.geometry": ("constant",),
     "presentation": ("fly", "report", "sweep"),
@@ -112,7 +115,8 @@ __all__ = [
     "Transfer", "Transition", "Tuning", "UavlabError", "Update", "__version__", "baseline", "bench", "check_env",
     "check_learner", "constant", "cross_play", "env", "evaluate", "export", "external", "fly", "join_groups",
     "learner", "load", "main", "make", "preset", "profile", "report", "resume", "scene", "split_groups", "start",
-    "suite", "sweep", "team_spec", "tensors", "toggle", "train", "transfer", "tuning",
+    "suite", "sweep", "team_spec", "tensors", "to_gymnasium", "to_pettingzoo", "to_torchrl", "toggle", "train",
+    "transfer", "tuning",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # so that type checkers report names that do not exist

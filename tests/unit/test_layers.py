@@ -23,7 +23,7 @@ FLOORS = {
     **dict.fromkeys(("live", "sweeps"), 8),
     **dict.fromkeys(("benchmarks", "registration"), 9),
     **dict.fromkeys(("arguments", "lab", "testing"), 10),
-    **dict.fromkeys(("api", "presentation"), 11),
+    **dict.fromkeys(("api", "interop", "presentation"), 11),
     "cli": 12,
     **dict.fromkeys(("__init__", "__main__"), 13),
 }
@@ -34,7 +34,8 @@ HOMES = {
     "pyarrow": ("telemetry", "sweeps"),
     **dict.fromkeys(("numba", "cv2"), ("envs",)),
     **dict.fromkeys(("optuna", "ray"), ("sweeps",)),
-    **dict.fromkeys(("gymnasium", "pettingzoo"), ("workers",)),
+    **dict.fromkeys(("gymnasium", "pettingzoo"), ("workers", "interop")),
+    **dict.fromkeys(("torchrl", "tensordict"), ("interop",)),
 }
 HOT = {"ops", "envs", "nets", "replay", "learners"}
 SYNCS = {"item", "cpu", "numpy"}
@@ -131,6 +132,8 @@ def test_every_module_keeps_the_rules() -> None:
         ("lab/widgets.py", "import click", "click outside cli"),
         ("experiment/run.py", "def f():\n    from pyarrow import parquet", "pyarrow outside telemetry and sweeps"),
         ("experiment/run.py", "import ray", "ray outside sweeps"),
+        ("envs/x.py", "from gymnasium.spaces import Box", "gymnasium outside workers and interop"),
+        ("experiment/x.py", "import torchrl.envs", "torchrl outside interop"),
         ("envs/x.py", "from uavlab.telemetry import task", "envs imports telemetry"),
         ("learners/x.py", "loss.mean().item()", "item in hot code"),
         ("ops/x.py", "y = x.detach().cpu()", "cpu in hot code"),
