@@ -35,6 +35,8 @@ HOMES = {
     "pyulog": "telemetry",
     "pyarrow": "telemetry",
     "sklearn": "telemetry",
+    "wandb": "storage",
+    "mlflow": "storage",
     "numba": "envs",
     "cv2": "envs",
 }
