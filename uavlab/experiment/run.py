@@ -23,7 +23,7 @@ from uavlab.experiment.best import Which, best_policies, validate
 from uavlab.experiment.cards import run_card, run_line
 from uavlab.experiment.config import Config
 from uavlab.experiment.export import export
-from uavlab.experiment.instruments import Instruments
+from uavlab.experiment.instruments import Instruments, counts
 from uavlab.experiment.policy import TeamPolicy, TrainedPolicy, choose
 from uavlab.experiment.run_dir import (
     STATUS,
@@ -312,7 +312,7 @@ class Run:
             self.rt.read(self.number)
             logged = {**update.metrics, **self.source.figures()}
             metrics = {name: value.double().mean().item() for name, value in logged.items()}
-            metrics |= self.instruments.read(self.rt)
+            metrics |= {**self.instruments.read(self.rt), **counts(self)}
             seeds = {name: x.double().reshape(len(x), -1).mean(1).tolist() for name, x in logged.items()}
         if self.number % settings.evaluate_every == 0:
             each = validate(self)

@@ -1,4 +1,4 @@
-"""Leader and followers with a pause in each step, as a slow simulator has: constant, random, or longer on some ranks."""
+"""Leader and followers with a pause in each step, as a slow simulator has: constant, random, or by rank."""
 
 import os
 import random
