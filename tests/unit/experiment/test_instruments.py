@@ -11,7 +11,7 @@ from tests.support.fixtures_config import sizes, tiny
 from tests.support.live_runs import trained
 from uavlab.experiment import instruments
 from uavlab.experiment.config import configure
-from uavlab.experiment.instruments import Instruments, in_digest, rounds
+from uavlab.experiment.instruments import Instruments, in_digest, rounds, updates_of
 from uavlab.experiment.run_state import Change
 from uavlab.runtime.runtime import Runtime
 
@@ -127,6 +127,36 @@ def change(update: int, undone: str = "", **settings: tuple[int, int]) -> Change
 )
 def test_rounds_by_hand(updates: int, interval: int, ratio: int, changes: list[Change], expected: int) -> None:
     assert rounds(updates, interval, ratio, changes) == expected
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ((6250, 200), 1_250_000),
+        ((6250, 200, 64), 19_532),  # 19,531.25 steps of all worlds
+        ((6250, 200, 64, 1, 64), 19_532 * 64),
+        ((10, 20, 4, 5), 10),
+        ((10, 20, 4, 5, 3), 30),
+    ],
+)
+def test_updates_of_episodes_by_hand(sizes: tuple[int, ...], expected: int) -> None:
+    assert updates_of(*sizes) == expected
+
+
+@pytest.mark.parametrize("name", ["scale_out_balanced", "scale_out_aggressive"])
+def test_presets_of_the_command_lines_have_their_episodes(name: str) -> None:
+    config = configure(name)
+    source, toggles = config.source, config.toggles
+    sizes = (config.env.horizon, source.worlds, source.world_steps, toggles.ratio)
+    assert config.run.updates == updates_of(6250, *sizes)
+    assert (source.batch, toggles.interval) == (512, 10 if name.endswith("balanced") else 20)
+    assert config.env.horizon % toggles.interval == 0
+
+
+def test_presets_of_intervals_differ_by_the_interval_alone() -> None:
+    first = configure("interval_1").values
+    for k in (1, 5, 10, 20):
+        assert configure(f"interval_{k}").values == {**first, "interval": k}
 
 
 SAFE = {"horizon": 6, "worlds": 4, "learning_starts": 16, "crash_radius": 1.0, "evaluate_every": 99}
