@@ -220,6 +220,23 @@ CONFIGURATION = (
     file("cfg-32 list", "- lr\n- 1\n", "mine.yaml: expected lines `name: value`, got a list."),
     file("cfg-32 text", "lr", "mine.yaml: expected lines `name: value`, got a str."),
     file("cfg-32 number", "1: 2", "mine.yaml: expected lines `name: value`, got the name 1."),
+    setting(
+        "cfg-35",
+        "wandb=a/b",
+        "wandb 'a/b': expected the name of a project, 1 to 128 characters, none of / \\ # ? % : (wandb from --set)",
+    ),
+    setting(
+        "cfg-35 mlflow",
+        "mlflow=''",
+        "mlflow '': expected a folder or an address, 1 to 1,000 characters (mlflow from --set)",
+    ),
+    setting("cfg-35 kind", "wandb=7", "wandb: input should be a valid string, got 7 from --set"),
+    setting(
+        "cfg-36",
+        "pause_ms=3",
+        "unknown setting 'pause_ms' from --set",
+        more=" All settings: uavlab settings leader_follower.",
+    ),
     setting("cfg-33", "seed=9999999999999999999999", most("seed", "2147483648", "9999999999999999999999")),
     setting("cfg-33 low", "seed=-1", least("seed", "0", "-1")),
     setting("cfg-33 hex", f"seed=0x{'f' * 900}", most("seed", "2147483648", "…")),

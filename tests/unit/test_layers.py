@@ -36,6 +36,7 @@ HOMES = {
     **dict.fromkeys(("optuna", "ray"), ("sweeps",)),
     **dict.fromkeys(("gymnasium", "pettingzoo"), ("workers", "interop")),
     **dict.fromkeys(("torchrl", "tensordict"), ("interop",)),
+    **dict.fromkeys(("wandb", "mlflow"), ("storage",)),
 }
 HOT = {"ops", "envs", "nets", "replay", "learners"}
 SYNCS = {"item", "cpu", "numpy"}

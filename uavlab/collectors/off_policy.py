@@ -162,6 +162,11 @@ class OffPolicyCollector(WorldSource):
         self._wait()
         return super().figures()
 
+    def ended(self) -> float | None:
+        """Return how many episodes of a run have ended in the present worlds, as a mean over runs (host sync)."""
+        self._wait()
+        return super().ended()
+
     def tensors_to_check(self) -> CheckedTensors:
         """Return the tensors of worlds and pool; rows were checked before they were stored."""
         self._wait()

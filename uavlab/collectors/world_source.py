@@ -86,6 +86,10 @@ class WorldSource(Source):
         """Return why worlds cannot be repeated bit for bit."""
         return self.env.inexact() if hasattr(self.env, "inexact") else []
 
+    def ended(self) -> float | None:
+        """Return how many episodes of a run have ended in the present worlds, as a mean over runs (host sync)."""
+        return self.worlds.replaced.sum().item() / self.runs
+
     def tensors_to_check(self) -> CheckedTensors:
         """Return the tensors of worlds and pool; rows were checked before they were stored."""
         lead = (self.runs, self.count_of_worlds)

@@ -152,6 +152,10 @@ class Source(Protocol):
         """Return why rows cannot be repeated bit for bit."""
         return []
 
+    def ended(self) -> float | None:
+        """Return how many episodes of a run have ended in the present worlds (host sync); None if nothing counts."""
+        return None
+
     def tensors_to_check(self) -> CheckedTensors:
         """Return the tensors of ``state_dict`` that were not checked when they were computed."""
         return {}

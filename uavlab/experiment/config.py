@@ -16,17 +16,16 @@ import torch
 from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel, ValidationError
 
-from uavlab.collectors.off_policy import POOL_STEPS
 from uavlab.core.errors import ConfigError
 from uavlab.core.installation import program
 from uavlab.core.registry import Resume, Settings
 from uavlab.core.text import quote, suggest, yaml_lines, yaml_value
-from uavlab.core.types import Rule
 from uavlab.experiment.build import Task, preset_values, task
 from uavlab.experiment.cards import config_card, config_line
 from uavlab.experiment.curriculum import curriculum_problems
 from uavlab.experiment.names import require_preset
 from uavlab.experiment.presets import presets
+from uavlab.experiment.rules import RULES
 from uavlab.experiment.schedules import schedule_problems
 from uavlab.experiment.settings import evaluation_of, settings_of
 from uavlab.experiment.sizes import AUTO, AUTOMATIC, automatic_sizes
@@ -73,6 +72,9 @@ class RunConfig(RankConfig):
         plateau: Table of rules by which each seed's learning rates fall when its scores stop improving, see
             ``uavlab.core.plateau``; ``{}`` takes the defaults, None leaves the rates as they are.
         alarms: Tables of limits beyond which a figure of the log should not be, see ``uavlab.core.alarms``.
+        wandb: Project of Weights & Biases in which a run with a folder is tracked, offline unless WANDB_MODE names
+            another mode; None for no tracking.
+        mlflow: Folder or address of MLflow in which a run with a folder is tracked; None for no tracking.
     """
 
     learner: str | None = None
@@ -94,6 +96,8 @@ class RunConfig(RankConfig):
     curriculum: dict[str, Any] | None = None
     plateau: Annotated[dict[str, Any] | None, Resume.YES] = None
     alarms: Annotated[list[dict[str, Any]] | None, Resume.SAME] = None
+    wandb: Annotated[str | None, Resume.SAME] = None
+    mlflow: Annotated[str | None, Resume.SAME] = None
 
 
 @dataclass(frozen=True)
@@ -113,29 +117,6 @@ class Config(Settings):
 
     __repr__ = config_line
     _repr_html_ = config_card
-
-
-RULES: tuple[Rule, ...] = (
-    (("batch", "capacity"), lambda b, c: b <= c, "batch {0} > capacity {1}: lower batch or raise capacity"),
-    (("worlds", "capacity"), lambda w, c: w <= c, "worlds {0} > capacity {1}: one step would overwrite itself"),
-    (
-        ("learning_starts", "capacity"),
-        lambda s, c: s <= c,
-        "learning_starts {0} > capacity {1}: those rows would be overwritten before the first update",
-    ),
-    (
-        ("graph", "world_steps"),
-        lambda g, w: g != "cycle" or POOL_STEPS % w == 0,
-        f"graph {{0}} refills worlds between cycles: world_steps {{1}} does not divide {POOL_STEPS}",
-    ),
-    (("updates", "minutes"), lambda u, m: u or m, "neither updates nor minutes is set: the run would never end"),
-    (
-        ("log_std_low", "log_std_high"),
-        lambda low, high: low < high,
-        "log_std_low {0} >= log_std_high {1}: the policy would have no width",
-    ),
-)
-"""Constraints between settings of every run; an environment declares constraints of its fields as ``rules``."""
 
 
 class Layer(dict[str, Any]):

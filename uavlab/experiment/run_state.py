@@ -15,7 +15,7 @@ from uavlab.core.errors import FileError, RankError
 from uavlab.core.rng import is_shared
 from uavlab.core.text import quote
 from uavlab.experiment.build import local_names
-from uavlab.experiment.instruments import differs
+from uavlab.experiment.instruments import in_digest
 from uavlab.runtime.toggles import changes
 from uavlab.storage import checkpoint
 from uavlab.storage.board import About
@@ -324,12 +324,12 @@ def about(run: "Run") -> About:
 def digest(run: "Run") -> str:
     """Return a SHA-256 of a run's state, replay and rows of metrics.
 
-    Times are left out, because they differ between equal runs.
+    Times are left out, because they differ between equal runs, and counts, which follow from the rest.
     """
     parts = {f"{item.name}/{key}": tensor for item in items(run) for key, tensor in item.read().items()}
     parts |= {f"replay/{key}": tensor for key, tensor in run.source.rows().items()}
     sums = {key: _tensor_digest(tensor) for key, tensor in parts.items() if key != "counters/seconds"}
-    rows = [{key: value for key, value in row.items() if not differs(key)} for row in run.recorder.rows]
+    rows = [{key: value for key, value in row.items() if in_digest(key)} for row in run.recorder.rows]
     return hashlib.sha256(json.dumps([sums, rows], sort_keys=True).encode()).hexdigest()
 
 
