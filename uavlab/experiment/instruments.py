@@ -28,12 +28,12 @@ class Instruments:
         self._of: tuple[Monitor | None, int] = (None, 0)  # the monitor, and how often it had been reset
 
     def log(
-        self, figures: Mapping[str, Shaped[Tensor, "R ..."]], rt: Runtime
+        self, figures: Mapping[str, Shaped[Tensor, "R ..."]], run: "Run"
     ) -> tuple[dict[str, float], dict[str, list[float]]]:
-        """Return means of figures over seeds, with the readings, and those of each seed (host sync)."""
+        """Return means of figures over seeds, with readings and counts of a run, and those of each seed (host sync)."""
         means = {name: value.double().mean().item() for name, value in figures.items()}
         seeds = {name: x.double().reshape(len(x), -1).mean(1).tolist() for name, x in figures.items()}
-        return means | self.read(rt), seeds
+        return means | self.read(run.rt) | counts(run), seeds
 
     def read(self, rt: Runtime) -> dict[str, float]:
         """Return shares of the time by stage (``time/NAME``) since the last call, and memory (MiB) (host sync).

@@ -23,7 +23,7 @@ from uavlab.experiment.best import Which, best_policies, validate
 from uavlab.experiment.cards import run_card, run_line
 from uavlab.experiment.config import Config
 from uavlab.experiment.export import export
-from uavlab.experiment.instruments import Instruments, counts
+from uavlab.experiment.instruments import Instruments
 from uavlab.experiment.policy import TeamPolicy, TrainedPolicy, choose
 from uavlab.experiment.rank_runs import ends
 from uavlab.experiment.run_dir import (
@@ -319,8 +319,7 @@ class Run:
         saving = self.number % settings.checkpoint_every == 0
         if self.number % settings.log_every == 0 or self.number == 1 or saving:
             self.rt.read(self.number)
-            metrics, seeds = self.instruments.log({**update.metrics, **self.source.figures()}, self.rt)
-            metrics |= counts(self)
+            metrics, seeds = self.instruments.log({**update.metrics, **self.source.figures()}, self)
         if self.number % settings.evaluate_every == 0:
             each = validate(self)
         elif self.done and torch.isinf(self.best_score).any() and not self.schedules.begun:  # host sync
