@@ -23,6 +23,8 @@ REFUSALS = (
     ["settings", "mapping_quik"],
     ["profile", "no_such"],
     ["check", "no_such"],
+    ["train", "--env", "pettingzoo:no_such_module"],
+    ["evaluate", "gymnasium:NoSuch-v1", "--policy", "random"],
     ["resume", "runs/no_such"],
     ["evaluate", "no_such"],
     ["evaluate", TEAM, "runs/no_such"],
