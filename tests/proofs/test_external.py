@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 
 import uavlab as ul
 from uavlab.core.errors import FallbackWarning
+from uavlab.workers import cache
 from uavlab.workers.cache import close_all
 from uavlab.workers.registration import external
 
@@ -161,3 +162,49 @@ def test_installed_environments_come_back_by_their_names(tmp_path: Path) -> None
     play = command(tmp_path, "cross-play", "run", "--policy", "random", "--episodes", "3")
     assert "score of adversary by" in play
     command(tmp_path, "evaluate", "gymnasium:CartPole-v1", "--policy", "random", "--episodes", "3")
+
+
+def learned(name: str, updates: int, **settings: Any) -> tuple[ul.Scores, ul.Scores]:
+    """Return the scores of random actions, and of a team that trained."""
+    run = ul.start(name, updates=updates, settings={"evaluate_every": 10, "evaluate_episodes": 50, **settings})
+    for _ in run:
+        pass
+    return ul.evaluate(name, policy="random", episodes=200), ul.evaluate(run, episodes=200)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "goal"), [("moves", {}, -22.0), ("continuous", {"continuous_actions": True}, -22.5)]
+)
+def test_a_team_of_pettingzoo_learns(
+    kind: str, arguments: dict[str, Any], goal: float, proof: Callable[[str, str], None]
+) -> None:
+    """Three agents cover three landmarks; the return of 25 steps is minus distances and collisions."""
+    name = external("pettingzoo:mpe2.simple_spread_v3", **arguments)
+    chance, team = learned(name, 50, learner="mappo", worlds=32)
+    assert chance["return"]["high"] < -24.5
+    assert team["return"]["mean"] > goal
+    text = "{:.1f} -> {:.1f}".format(chance["return"]["mean"], team["return"]["mean"])
+    proof(f"mpe2.simple_spread_v3, {kind}: return of random actions and after 50 updates of MAPPO", text)
+
+
+def test_compiled_updates_leave_the_stepping_out(only_traced: None) -> None:
+    run = run_of(external(MEADOW, moves=False), 3, compile="default", evaluate_every=100, **OFF_POLICY)
+    for _ in run:
+        pass
+    assert run.rt.fell_back == {}
+
+
+def test_a_rebuilt_world_without_its_actions_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broken variant: worlds of a lost worker start anew."""
+    name = external(MEADOW, moves=False)
+    plain, *_ = digest_with_kills(name, 8, 0, **OFF_POLICY)
+    whole = cache._plan
+
+    def forgetful(world: cache.World, rebuilt: bool) -> Iterator[tuple[str, Any]]:
+        steps = [*whole(world, rebuilt)]
+        return iter([steps[0], steps[-1]] if rebuilt and world.action is not None else steps)
+
+    monkeypatch.setattr(cache, "_plan", forgetful)
+    with warnings.catch_warnings(action="ignore", category=FallbackWarning):
+        killed, *_ = digest_with_kills(name, 8, 3, **OFF_POLICY)
+    assert killed != plain

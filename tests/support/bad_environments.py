@@ -88,7 +88,7 @@ ROWS = (
     fault(
         "not a number",
         "nan",
-        "External.transition.reward, step 2 of the random rollout: got a number that is not finite in world 0; "
+        "NAME.transition.reward, step 2 of the random rollout: got a number that is not finite in world 0; "
         "expected finite numbers. Guard divisions and roots.",
     ),
     Row(

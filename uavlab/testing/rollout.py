@@ -118,7 +118,7 @@ class CheckedRollout:
         try:
             result = getattr(self.env, function)(*args)
         except Exception as error:
-            if isinstance(error, ConfigError) and getattr(self.env, "host_work", ""):
+            if isinstance(error, ConfigError) and hasattr(self.env, "host_work"):
                 raise  # it says itself what another process did
             do = "Check shapes against spec, and how many numbers of noise it declares."
             self.refuse(function, f"{type(error).__name__} ({error}){line_of(error, self.env)}", "a result", do)

@@ -83,8 +83,8 @@ class Cache:
             workers = self._ready(len(worlds))
             try:
                 places = self._place(workers, worlds)
-            except BaseException:
-                self._forget()  # copies are between states
+            except BaseException:  # also an interrupt: copies are between states, and answers are on their way
+                self._end()
                 raise
             index = [places[world.number] for world in worlds]
             for world in worlds:
@@ -103,15 +103,18 @@ class Cache:
     def close(self) -> None:
         """End the workers; they start again when they are needed."""
         with self.lock:
-            if self.workers is not None:
-                self.workers.close()
-            self.workers = None
+            self._end()
+
+    def _end(self) -> None:
+        if self.workers is not None:
+            self.workers.close()
+        self.workers = None
+        self._forget()
 
     def _ready(self, batch: int) -> Workers:
         """Return running workers with rows for a batch."""
         if self.workers is not None and batch > self.workers.copies:
-            self.workers.close()
-            self.workers = None
+            self._end()
         if self.workers is None:
             per = -(-max(self.copies, batch) // self.count)
             self.workers = Workers(self.origin, self.description, self.count, per * self.count)

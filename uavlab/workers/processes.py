@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, BinaryIO
 
 from uavlab.core.errors import ConfigError, ResourceError
@@ -43,21 +43,23 @@ class Worker:
         self.socket, its = socket.socketpair()
         words = [sys.executable, "-P", "-m", "uavlab.workers.worker", str(its.fileno()), str(os.getpid())]
         home = os.pathsep.join([str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-        with its:
-            self.process: subprocess.Popen[bytes] = (
-                _launcher(os.getpid())
-                .submit(
-                    subprocess.Popen,
-                    words,
-                    env={**os.environ, **QUIET, "PYTHONPATH": home},
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    pass_fds=[its.fileno(), *([] if memory is None else [memory])],
-                    process_group=0,  # signals of a terminal are for the process that trains
-                )
-                .result()
-            )
+        start = partial(
+            subprocess.Popen,
+            words,
+            env={**os.environ, **QUIET, "PYTHONPATH": home},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[its.fileno(), *([] if memory is None else [memory])],
+            process_group=0,  # signals of a terminal are for the process that trains
+        )
+        try:
+            self.process: subprocess.Popen[Any] = _launcher(os.getpid()).submit(start).result()
+        except OSError:
+            self.socket.close()
+            raise
+        finally:
+            its.close()
         self.rest = b""
         call = {"kind": origin.kind, "target": origin.target, "factory": origin.factory}
         task = {"origin": {**call, "arguments": dict(origin.arguments)}, "memory": memory, "copies": copies}
@@ -113,7 +115,7 @@ class Worker:
         self.socket.close()
 
 
-def _exit_of(process: subprocess.Popen[bytes]) -> str:
+def _exit_of(process: subprocess.Popen[Any]) -> str:
     try:
         code = process.wait(1)
     except subprocess.TimeoutExpired:

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 from annotated_types import Ge, Le
 
 from uavlab.core.registry import ENVIRONMENTS, Environment
-from uavlab.core.types import Metric
-from uavlab.workers.env import HORIZON, External, groups_of
-from uavlab.workers.names import compose, is_external, parse
+from uavlab.workers.description import Description
+from uavlab.workers.names import Origin, compose, is_external, parse
 from uavlab.workers.processes import describe
 
 
@@ -47,6 +46,14 @@ def register(name: str) -> None:
         return
     origin = parse(name)
     description = describe(origin)
+    ENVIRONMENTS.register(name, _entry(origin, description))
+
+
+def _entry(origin: Origin, description: Description) -> Environment:
+    """Return the entry of an environment that exists; torch is not imported before."""
+    from uavlab.core.types import Metric
+    from uavlab.workers.env import HORIZON, External, groups_of
+
     groups = groups_of(description)
     scores = {group.name: {f"{group.name}_return": 1.0} for group in groups} if len(groups) > 1 else {}
     fields = {
@@ -56,9 +63,8 @@ def register(name: str) -> None:
         "horizon": min(description.horizon or HORIZON, 100_000),
         "origin": origin,
         "description": description,
-        "metrics": tuple(Metric(f"{name}_return", "sum") for name in scores),
+        "metrics": tuple(Metric(f"{group}_return", "sum") for group in scores),
         "group_scores": scores,
     }
-    kind: Any = dataclass(frozen=True)(type("External", (External,), fields))
-    learner = "mappo" if groups[0].choices else "masac"
-    ENVIRONMENTS.register(name, Environment(kind, learner))
+    kind: Any = dataclass(frozen=True)(type(origin.name, (External,), fields))
+    return Environment(kind, "mappo" if groups[0].choices else "masac")

@@ -1,7 +1,7 @@
 """An environment that waits, as a slow simulator does: ``uavlab.workers.waiting:Waiting,seconds=0.005``."""
 
 import time
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -14,12 +14,10 @@ class Waiting(gymnasium.Env):
     While a step waits, the process computes nothing, so what overlap is worth does not depend on the processors.
     """
 
-    observation_space: ClassVar[spaces.Space] = spaces.Box(-10.0, 10.0, (4,))
-    action_space: ClassVar[spaces.Space] = spaces.Box(-1.0, 1.0, (2,))
-
     def __init__(self, seconds: float = 0.005, length: int = 50) -> None:
         """Wait ``seconds`` in each step; an episode has ``length`` steps."""
         self.seconds, self.length = seconds, length
+        self.observation_space, self.action_space = spaces.Box(-10.0, 10.0, (4,)), spaces.Box(-1.0, 1.0, (2,))
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         """Put the point anywhere within 1 of the middle, at rest."""

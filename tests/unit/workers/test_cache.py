@@ -1,6 +1,7 @@
 """A cache brings worlds to their states from a live copy, or by playing their actions again, with the same bits."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from uavlab.core.errors import ConfigError, FallbackWarning
 from uavlab.workers.cache import TRIES, Cache, World, cache_for, close_all, key_of
 from uavlab.workers.names import parse
-from uavlab.workers.processes import describe
+from uavlab.workers.processes import Worker, describe
 
 HERE = "tests.support.strangers"
 
@@ -164,6 +165,22 @@ def test_an_error_of_the_environment_names_world_step_and_worker() -> None:
         bring(cache, lines, [1, 1, 1])
     assert cache.live == {}
     cache.close()
+
+
+def test_an_interrupt_leaves_no_answer_behind(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    line, twin = Line(0, 3), Line(0, 3)
+    bring(cache, [line])
+    bring(cache, [twin])
+    expected = bring(cache, [twin], [1, 0, 1])
+
+    def interrupt(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Worker, "receive", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            cache.bring([Line(0, 9).start()])
+    assert np.array_equal(bring(cache, [line], [1, 0, 1]), expected)
 
 
 def test_an_environment_whose_seed_does_not_decide_is_noticed_once() -> None:
