@@ -76,7 +76,7 @@ def refuse_import(full: str, home: str) -> Iterator[str]:
     part = rest.partition(".")[0]
     if root == "uavlab" and part in FLOORS and part != home and FLOORS[part] >= FLOORS.get(home, -1):
         yield f"{home} imports {part}"
-    if root in HOMES and HOMES[root] != home:
+    if root in HOMES and home not in HOMES[root].split():
         yield f"{root} outside {HOMES[root]}"
     if {root, full} & UNSAFE:
         yield f"unsafe {full}"
