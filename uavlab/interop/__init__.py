@@ -29,8 +29,8 @@ def to_pettingzoo(task: Task, **parameters: Any) -> "TeamParallelEnv":
     """Return one world of a task as a ``ParallelEnv`` of PettingZoo.
 
     >>> world = ul.to_pettingzoo("pursuit", evaders=2)
-    >>> obs, infos = world.reset(seed=0)
-    >>> world.agents[-2:], obs["evaders_0"]["observation"].shape, world.action_space("evaders_0")
+    >>> seen, _ = world.reset(seed=0)
+    >>> world.agents[-2:], seen["evaders_0"]["observation"].shape, world.action_space("evaders_0")
     (['evaders_0', 'evaders_1'], (14,), Discrete(5))
 
     Each agent has spaces of its own sizes, without padding. Agents are numbered within their groups, and leave
@@ -57,9 +57,9 @@ def to_gymnasium(
     """Return worlds of a task as a ``VectorEnv`` of Gymnasium, or one world as an ``Env``.
 
     >>> envs = ul.to_gymnasium("spread", worlds=4)
-    >>> obs, infos = envs.reset(seed=0)
-    >>> obs, reward, terminated, truncated, infos = envs.step(envs.action_space.sample())
-    >>> obs.shape, reward.shape  # 4 worlds of 3 agents
+    >>> seen, _ = envs.reset(seed=0)
+    >>> seen, reward, terminated, truncated, _ = envs.step(envs.action_space.sample())
+    >>> seen.shape, reward.shape  # 4 worlds of 3 agents
     ((4, 3, 14), (4,))
 
     A team counts as one agent: its observation and action are those of all its agents (A O and A D, groups padded to
@@ -95,10 +95,10 @@ def to_torchrl(
 ) -> "TeamEnvBase":
     """Return worlds of a task as an ``EnvBase`` of TorchRL with the batch size (worlds).
 
-    >>> env = ul.to_torchrl("leader_follower", worlds=4, followers=2)
-    >>> env.group_map
+    >>> batch = ul.to_torchrl("leader_follower", worlds=4, followers=2)
+    >>> batch.group_map
     {'group_0': ['agent_0'], 'group_1': ['agent_1', 'agent_2']}
-    >>> env.rollout(5)["next", "group_1", "reward"].shape  # worlds, steps, agents, 1
+    >>> batch.rollout(5)["next", "group_1", "reward"].shape  # worlds, steps, agents, 1
     torch.Size([4, 5, 2, 1])
 
     Agents that may share a network form a group: ``agents`` if all of them do. A group's entries have an axis of its
