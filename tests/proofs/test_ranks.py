@@ -9,9 +9,9 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.contracts.test_ranks import TOLERANCE, small
+from tests.contracts.test_ranks import TOLERANCE
 from tests.proofs.test_survival import harness
-from tests.support.lockstep import Twins, thinned, weighted
+from tests.support.lockstep import Twins, small, thinned, weighted
 from tests.support.rank_runs import SMALL, ended, launch, record, resume, train
 from uavlab.core.errors import ConfigError, DivergedError, ResourceError
 from uavlab.storage import checkpoint
