@@ -1,22 +1,11 @@
 """Two ranks with N rows each learn what one process learns from 2 N rows, for every registered learner."""
 
-from typing import Any
-
 import pytest
 
-from tests.support.fixtures_config import sizes
-from tests.support.lockstep import Twins
-from uavlab.experiment.build import ENVIRONMENTS, LEARNERS
-from uavlab.experiment.config import Config, configure
+from tests.support.lockstep import Twins, small
+from uavlab.experiment.build import LEARNERS
 
 UPDATES, TOLERANCE = 5, 1e-9
-
-
-def small(learner: str, env: str = "", **more: Any) -> Config:
-    """Return small settings of a learner with an even number of worlds, by default on the first task that fits."""
-    env = env or next(name for name, each in ENVIRONMENTS.items() if not LEARNERS[learner].refusal(each.kind().spec))
-    own = {"learner": learner, **({"worlds": 4} if LEARNERS[learner].collector != "windows" else {})}
-    return configure(env, sizes(env, learner), own, more)
 
 
 @pytest.mark.parametrize("learner", LEARNERS)

@@ -11,10 +11,12 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor
 
+from tests.support.fixtures_config import sizes
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, tree_map
 from uavlab.experiment import build
-from uavlab.experiment.config import Config
+from uavlab.experiment.build import ENVIRONMENTS, LEARNERS
+from uavlab.experiment.config import Config, configure
 from uavlab.runtime.ranks import Ranks
 
 T = TypeVar("T")
@@ -22,6 +24,13 @@ Spoil = Callable[[Batch, Streams], Batch]
 
 OWN = {"combine", "sum", "mean", "max", "min", "means", "largest", "any", "wait", "<dictcomp>", "<genexpr>"}
 WORLD_AXIS = {"on_policy": 2, "fixed_length": 2}  # R T W; rows of other sources are R N
+
+
+def small(learner: str, env: str = "", **more: Any) -> Config:
+    """Return small settings of a learner with an even number of worlds, by default on the first task that fits."""
+    env = env or next(name for name, each in ENVIRONMENTS.items() if not LEARNERS[learner].refusal(each.kind().spec))
+    own = {"learner": learner, **({"worlds": 4} if LEARNERS[learner].collector != "windows" else {})}
+    return configure(env, sizes(env, learner), own, more)
 
 
 @dataclass

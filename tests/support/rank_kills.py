@@ -20,8 +20,9 @@ import psutil
 from tests.support.rank_runs import SMALL, launch, record
 
 KILLS_PER_RUN = 10
-LONG = {**SMALL, "updates": 400, "checkpoint_every": 5, "evaluate_every": 40, "log_every": 20}
+LONG = {**SMALL, "updates": 200, "checkpoint_every": 5, "evaluate_every": 40, "log_every": 20}
 WORDS = [word for name, value in LONG.items() for word in ("--set", f"{name}={value}")]
+VICTIMS = ["rank 0", "rank 1", "agent"]
 LATEST_S = 9.0  # after the ranks began, whose start takes about five seconds
 
 
@@ -44,8 +45,9 @@ def ranks_of(agent: int) -> list[psutil.Process]:
 
 def finish(folder: Path, kills: int, dice: random.Random) -> dict[str, int]:
     """Train a run to its end in spite of kills; return how often each kind of process was killed."""
-    counts = {"rank 0": 0, "rank 1": 0, "agent": 0}
+    counts = dict.fromkeys(VICTIMS, 0)
     agent = begin(folder)
+    victims: list[str] = []
     while sum(counts.values()) < kills:
         while agent.poll() is None and len(ranks_of(agent.pid)) < 2:
             time.sleep(0.05)
@@ -53,9 +55,10 @@ def finish(folder: Path, kills: int, dice: random.Random) -> dict[str, int]:
         workers = ranks_of(agent.pid)
         if agent.poll() is not None:
             break
-        victim = dice.choice(["rank 0", "rank 1", "agent"])
-        if victim != "agent" and len(workers) < 2:
+        if len(workers) < 2:
             continue
+        victims = victims or dice.sample(VICTIMS, len(VICTIMS))  # each in turn
+        victim = victims.pop()
         pid = agent.pid if victim == "agent" else workers[int(victim[-1])].pid
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -62,7 +62,7 @@ def train(preset: str, out: Path | None, name: str | None, dry_run: bool, **opti
     what = {"replay_bytes": "replay takes", "world_bytes": "worlds take"}.get(what, "flights take")
     amount = f"{planned['flights']} logs to read" if size is None else f"{what} {size / 2**20:.1f} MiB"
     with started(preset, settings, config, folder) as run:
-        echo(f"{amount}; the run is kept in {folder}")
+        echo(f"{amount}; the run is kept in {folder}{f', and goes on from update {run.number}' if run.number else ''}")
         return drive(run)
 
 

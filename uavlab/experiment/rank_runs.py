@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uavlab.core.errors import ConfigError
+from uavlab.core.errors import ConfigError, RankError
 from uavlab.core.registry import Settings
 from uavlab.experiment.names import read_settings
 from uavlab.experiment.run_dir import changed_values
@@ -30,9 +30,10 @@ def connected(run: RankConfig, device: str) -> Iterator[Ranks]:
         yield ranks
     except BaseException as error:
         ranks.report(error)
+        if not isinstance(error, RankError):  # else the group is broken, and closing it may wait for a lost rank
+            ranks.close()
         raise
-    finally:
-        ranks.close()
+    ranks.close()
 
 
 def require_same_settings(ranks: Ranks, preset: str, values: Mapping[str, Any]) -> None:

@@ -23,13 +23,13 @@ from jaxtyping import Shaped
 from torch import Tensor, distributed
 
 from uavlab.core.errors import ConfigError, RankError, ResourceError
+from uavlab.core.installation import program
 from uavlab.core.registry import Resume
 from uavlab.core.text import quote
 from uavlab.runtime.oom_retry import is_out_of_memory
 
 Backend = Literal["auto", "gloo", "nccl"]
 GRACE_S = 2.0  # in which all ranks answer that can, after a collective operation failed
-HOW = "torchrun --nproc-per-node=N -m uavlab train PRESET"
 IN_USE, TIMED_OUT = ("EADDRINUSE", "ddress already in use"), ("imed out", "imeout")
 
 
@@ -84,7 +84,7 @@ class Ranks:
 
     @property
     def deserted(self) -> bool:
-        """Whether the program that started the ranks has ended."""
+        """Whether the agent of torchrun that started the ranks has ended."""
         return False
 
     def sum(self, tensor: Shaped[Tensor, "*shape"]) -> Shaped[Tensor, "*shape"]:
@@ -150,13 +150,13 @@ class Group(Ranks):
     Attributes:
         store: Texts that all ranks read.
         timeout_s: Seconds after which a rank that does not answer counts as lost.
-        parent: The process that started this one.
+        parent: The agent of torchrun that started this process; 0 if it was started otherwise.
         names: Of the values that were exchanged so far.
     """
 
     store: Any = None
     timeout_s: float = 120.0
-    parent: int = field(default_factory=os.getppid)
+    parent: int = field(default_factory=lambda: os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else 0)
     names: list[str] = field(default_factory=list)
 
     def combine(self, tensor: Shaped[Tensor, "*shape"], how: Literal["sum", "max"]) -> Shaped[Tensor, "*shape"]:
@@ -211,8 +211,8 @@ class Group(Ranks):
 
     @property
     def deserted(self) -> bool:
-        """Whether the program that started the ranks has ended."""
-        return os.getppid() != self.parent
+        """Whether the agent of torchrun that started the ranks has ended."""
+        return self.parent not in (0, os.getppid())
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
@@ -240,7 +240,7 @@ class Group(Ranks):
         what = f"did not answer for {self.timeout_s:g} s" if late else "ended without a reason, as when it is killed"
         return RankError(
             f"{who} {what}; this is rank {self.rank} of {self.size}. Go on from the newest checkpoint of all ranks: "
-            "torchrun ... -m uavlab resume RUN."
+            f"`{launcher()} resume RUN`."
         )
 
 
@@ -269,7 +269,7 @@ def join(backend: Backend = "auto", timeout_s: float = 120.0, device: str = "aut
             raise ConfigError(f"ranks: MASTER_PORT of {where} is in use; choose another port.") from error
         raise ResourceError(
             f"ranks: rank {rank} of {size} could not be connected at {where} within {timeout_s:g} s ({reason}); start "
-            f"all ranks by `{HOW}`."
+            f"all ranks by `{launcher()} train PRESET`."
         ) from error
     return Group(rank, size, store=attempt, timeout_s=timeout_s)
 
@@ -287,10 +287,17 @@ def place() -> tuple[int, int]:
         return 0, 1
     if missing := [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]:
         raise ConfigError(
-            f"ranks: WORLD_SIZE is {size}, but {', '.join(missing)} is not set; start by `{HOW}`, or unset WORLD_SIZE."
+            f"ranks: WORLD_SIZE is {size}, but {', '.join(missing)} is not set; start by `{launcher()} train PRESET`, "
+            "or unset WORLD_SIZE."
         )
     _whole("MASTER_PORT", 1, 2**16 - 1)
     return _whole("RANK", 0, size - 1), size
+
+
+def launcher() -> str:
+    """Return how a command of several ranks begins."""
+    own = program()
+    return f"torchrun --nproc-per-node=N {'-m uavlab' if own == 'uavlab' else own.removeprefix('python ')}"
 
 
 def restarts() -> int:

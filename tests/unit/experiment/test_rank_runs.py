@@ -2,17 +2,21 @@
 
 import json
 import shutil
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from tests.support.fixtures_config import tiny
-from tests.support.lockstep import ThreadRank, together
+from tests.support.lockstep import ThreadRank, small, together
 from uavlab.core.errors import ConfigError, FileError, RankError
 from uavlab.experiment import rank_runs, run_state
+from uavlab.experiment import run as run_module
 from uavlab.experiment.config import Config
 from uavlab.experiment.rank_runs import is_restart, require_same_settings, totals
 from uavlab.experiment.run import Run
@@ -115,6 +119,43 @@ def test_ranks_go_on_to_the_same_bits(whole: list[Run], tmp_path: Path) -> None:
     resumed = resume(tmp_path / "run")
     assert digests(resumed) == digests(whole)
     assert [run.not_exact_reasons for run in resumed] == [[], []]
+
+
+KINDS: dict[str, Callable[[], Config]] = {
+    "priorities": lambda: tiny(priorities="mean", prefetch="overlap", seed=3),
+    "plateau, warm-up": lambda: tiny(plateau={"patience": 0}, warmup=5, lr_scale="sqrt", runs=2),
+    "patience": lambda: tiny(patience=1, updates=40),
+    "half precision": lambda: tiny(precision="fp16"),
+    "mappo, memory": lambda: small("mappo", memory=4, noisy=True),
+    "forecaster": lambda: small("forecaster"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_of_run_ends_alike_on_all_ranks_and_goes_on(kind: str, tmp_path: Path) -> None:
+    config = KINDS[kind]()
+    left_alone = train(tmp_path / "whole", config)
+    assert len({(run.status, run.number, run.evals_since_best) for run in left_alone}) == 1
+    assert len({run_state.learner_digest(run) for run in left_alone}) == 1
+    assert torch.equal(*(run.best_score for run in left_alone))
+    train(tmp_path / "run", config, watch=stop_at(2))
+    assert digests(resume(tmp_path / "run")) == digests(left_alone)
+
+
+def test_all_ranks_end_when_the_slowest_has_used_its_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = threading.local()
+
+    def clock() -> float:
+        own.now = getattr(own, "now", 0.0) + getattr(own, "step", 0.0)
+        return own.now
+
+    def slow_down(run: Run, rank: int) -> None:
+        own.step = 10.0 * rank  # seconds between two looks at the clock
+
+    monkeypatch.setattr(run_module, "time", SimpleNamespace(monotonic=clock, perf_counter=time.perf_counter))
+    runs = train(tmp_path / "run", tiny(updates=None, minutes=0.5), watch=slow_down)
+    # of rank 1, the second update takes 10 s, the work after it 10, the third update 10
+    assert {(run.status, run.number, run.seconds) for run in runs} == {("complete", 3, 30.0)}
 
 
 def test_what_a_rank_forgets_is_noticed(whole: list[Run], tmp_path: Path) -> None:

@@ -130,6 +130,16 @@ def test_a_store_that_is_gone_hides_no_failure() -> None:
     Group(0, 3, store=Gone()).report(ValueError("x"))
 
 
+def test_a_rank_notices_that_its_agent_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    by_hand = Group(0, 2)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a")
+    by_torchrun = Group(0, 2)
+    assert (by_hand.deserted, by_torchrun.deserted) == (False, False)
+    monkeypatch.setattr(module.os, "getppid", lambda: 1)
+    assert (by_hand.deserted, by_torchrun.deserted) == (False, True)
+
+
 def test_refused_memory_is_no_failure_of_another_rank() -> None:
     with pytest.raises(RuntimeError, match="out of memory"), Group(0, 2, store=Store())._watched():
         raise RuntimeError("CUDA out of memory")
