@@ -204,8 +204,6 @@ def settings_text(row: Row) -> str:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}"
     return value if isinstance(value, str) else json.dumps(value)
 
 
