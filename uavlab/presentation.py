@@ -119,8 +119,7 @@ def sweep(what: Mapping[str, Any] | str | Path, out: str | Path, *, progress: bo
     Trials that are complete in the folder are not trained again, others are resumed, so a second call goes on. An
     interrupt ends all trials after their updates.
 
-    >>> what = {"presets": ["leader_follower"], "settings": tiny, "grid": {"lr": [1e-3, 3e-4]}, "seeds": 2}
-    >>> table = ul.sweep(what, "sweeps/rates", progress=False)
+    >>> table = ul.sweep(many, "sweeps/rates", progress=False)  # goes on; nothing is left to do
     >>> mean, low, high = table.compare("lr=0.001", "lr=0.0003")
 
     Args:

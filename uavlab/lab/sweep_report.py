@@ -12,15 +12,16 @@ from uavlab.core.aggregates import profile, rescale
 from uavlab.core.bootstrap import ends_text
 from uavlab.core.installation import program
 from uavlab.lab.page import Page
-from uavlab.lab.plots.charts import Table, bars
-from uavlab.lab.plots.style import add_curve, blank, pen, plain, short
+from uavlab.lab.plots.charts import Table, list_downwards
+from uavlab.lab.plots.style import add_curve, blank, in_lines, pen, plain, short
 from uavlab.lab.plots.views import views
 from uavlab.sweeps.driver import TRIALS
 from uavlab.sweeps.table import ALL, Summary, SweepTable, settings_text
 
 NAME = "report.html"  # in the folder of a sweep
 STEPS = 101  # thresholds of a profile
-MOST_CURVES = 8  # profiles in one figure
+MOST_CURVES, MOST_ROWS = 5, 30  # profiles, and means, in one figure
+NAME_LINE = 30  # characters of a line of settings beside a mean
 SCORED = (
     "{} of {} trials have a score: that of the best policy of each, on {} episodes that chose no policy. "
     "Higher is better."
@@ -86,13 +87,27 @@ def _add_figures(page: Page, table: SweepTable) -> None:
 
 
 def _means(summaries: Sequence[Summary]) -> go.Figure:
-    rows = [
-        {"setting": each.settings, "iqm": each.iqm[0], "low": each.iqm[1], "high": each.iqm[2]}
-        for each in _ranked(summaries)
-        if each.iqm is not None
-    ]
+    """Draw the interquartile means of the best combinations, the best on top, with their intervals."""
+    best = _ranked(summaries)[:MOST_ROWS]
+    names = [in_lines(each.settings, NAME_LINE) for each in best]
+    ends = [each.iqm for each in best if each.iqm is not None]
     scale = "score, 0 to 1 in each preset" if summaries[0].preset == ALL else "score"
-    return bars(rows, "iqm", ends=("low", "high"), axis=f"interquartile mean of the {scale}", shape=".3f")
+    title = f"Best: {best[0].settings}, {ends_text(best[0].iqm)}" if best else ""
+    figure = blank(title, f"interquartile mean of the {scale}", height=130 + 34 * max(len(best), 2))
+    figure.add_scatter(
+        x=short(mean for mean, _, _ in ends),
+        y=names,
+        error_x={
+            "type": "data",
+            "symmetric": False,
+            "array": short(high - mean for mean, _, high in ends),
+            "arrayminus": short(mean - low for mean, low, _ in ends),
+        },
+        mode="markers",
+        marker={**pen(0)["marker"], "size": 10},
+        showlegend=False,
+    )
+    return list_downwards(figure, names)
 
 
 def _ranked(summaries: Sequence[Summary]) -> list[Summary]:
@@ -102,9 +117,11 @@ def _ranked(summaries: Sequence[Summary]) -> list[Summary]:
 
 def _profiles(table: SweepTable, summaries: Sequence[Summary]) -> go.Figure:
     """Draw the profiles of the best combinations, over scores on the scale of each preset."""
-    figure = blank("", "threshold: 0 is the lowest score of the scale, 1 the highest", "share of trials above it")
+    best = _ranked(summaries)[:MOST_CURVES]
+    title = f"The {len(best)} best of {len(summaries)}" if len(best) < len(summaries) else "Share of trials by score"
+    figure = blank(title, "threshold: 0 is the lowest score of the scale, 1 the highest", "share of trials above it")
     thresholds = [step / (STEPS - 1) for step in range(STEPS)]
-    for number, each in enumerate(_ranked(summaries)[:MOST_CURVES]):
+    for number, each in enumerate(best):
         strata = each.strata
         if each.preset != ALL:
             strata = tuple(tuple(rescale(scores, *table.scale[each.preset])) for scores in strata)
@@ -122,7 +139,8 @@ def _search(table: SweepTable) -> go.Figure:
     means = {name: sum(scores) / len(scores) for name, scores in own.items() if None not in scores}
     numbers = [number for number, name in enumerate(order, 1) if name in means]
     best = [max(list(means.values())[: at + 1]) for at in range(len(means))]
-    figure = blank("", "proposal", "mean score over presets and seeds")
+    title = f"Best: {max(means, key=lambda name: means[name])}" if means else ""
+    figure = blank(title, "proposal", "mean score over presets and seeds")
     figure.add_scatter(
         x=numbers, y=short(means.values()), mode="markers", name="proposal", text=[*map(plain, means)], **pen(0)
     )

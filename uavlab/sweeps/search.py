@@ -62,5 +62,13 @@ def _distribution(kinds: Any, given: Range) -> Any:
 
 def _values(sweep: Sweep, params: dict[str, Any]) -> dict[str, Any]:
     ranges = {name: Range(**each) for name, each in sweep.ranges.ranges.items()} if sweep.ranges else {}
-    lists = {name: each.values for name, each in ranges.items() if each.values is not None}
-    return {name: lists[name][value] if name in lists else value for name, value in params.items()}
+    return {name: _value(ranges[name], value) for name, value in params.items()}
+
+
+def _value(given: Range, proposed: Any) -> Any:
+    """Return a value of a list by its number, and others in four digits, within their range."""
+    if given.values is not None:
+        return given.values[proposed]
+    if isinstance(proposed, int) or given.low is None or given.high is None:
+        return proposed
+    return min(max(float(f"{proposed:.4g}"), given.low), given.high)

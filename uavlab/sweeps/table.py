@@ -14,6 +14,7 @@ from uavlab.core.aggregates import aggregate, difference, rescale
 from uavlab.core.bootstrap import Ends, ends_text
 from uavlab.core.cards import Html, card, interval_bar, notes, table
 from uavlab.core.errors import ConfigError
+from uavlab.core.extras import require
 from uavlab.core.text import one_line, quote, require_known
 from uavlab.storage.files import atomic_write, write_json, write_text
 from uavlab.sweeps.driver import TRIALS, Row
@@ -52,9 +53,10 @@ class Summary:
 class SweepTable:
     """The trials of a sweep; ``print`` and a notebook show interquartile means over seeds.
 
-    >>> table = ul.sweep({"presets": ["leader_follower"], "settings": tiny, "seeds": 2}, "sweeps/first", progress=False)
-    >>> table.complete, [row["status"] for row in table.rows]
-    (True, ['complete', 'complete'])
+    >>> many = {"presets": ["pursuit"], "settings": {"updates": 2}, "grid": {"lr": [1e-3, 3e-4]}, "seeds": 1}
+    >>> table = ul.sweep(many, "sweeps/rates", progress=False)
+    >>> table.complete, [row["settings"] for row in table.rows]
+    (True, [{'lr': 0.001}, {'lr': 0.0003}])
 
     Attributes:
         folder: Where everything is kept.
@@ -204,8 +206,6 @@ def settings_text(row: Row) -> str:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}"
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -255,8 +255,10 @@ def write_parquet(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
     """Write columns as a Parquet file, over an older one.
 
     Raises:
+        MissingPackageError: Pyarrow is not installed.
         ResourceError: It cannot be written.
     """
+    require("sweep", "a Parquet file", "pyarrow")
     import pyarrow
     from pyarrow import parquet
 

@@ -52,8 +52,9 @@ def test_a_grid_on_two_presets(tmp_path: Path) -> None:
     assert "All 7 trials" in text
     assert len(figures) == 2
     means, profiles = figures
-    bars = [trace for trace in means["data"] if trace["type"] == "bar"]
-    assert bars[0]["x"] == [0.6, 0.0]  # over all presets, the best first: of 0.2, 0.6, 1, 0, 1 and of 0
+    dots = means["data"][0]
+    assert (dots["x"], dots["y"]) == ([0.6, 0.0], ["lr=0.1", "lr=0.2"])  # of 0.2, 0.6, 1, 0, 1 and of 0: the best first
+    assert means["layout"]["title"]["text"].startswith("Best: lr=0.1, 0.600 [")
     named = {trace["name"] for trace in profiles["data"] if trace.get("name")}
     assert named == {"lr=0.1", "lr=0.2"}
     shares = next(trace["y"] for trace in profiles["data"] if trace.get("name") == "lr=0.1")

@@ -56,7 +56,8 @@ def test_values_are_of_their_ranges_and_kinds() -> None:
     assert sum(each["lr"] < 1e-2 for each in seen) > 30  # two thirds of the factors
     assert all(each["hidden"] % 8 == 0 and type(each["hidden"]) is int for each in seen)
     assert {each["precision"] for each in seen} == {"fp32", "bf16"}
-    assert all(type(each["gamma"]) is float for each in seen)
+    assert all(type(each["gamma"]) is float and 0.5 <= each["gamma"] <= 1 for each in seen)
+    assert all(len(f"{each['lr']:.10g}".replace("0", "").replace(".", "")) <= 4 for each in seen)  # digits
 
 
 def test_later_proposals_are_better() -> None:
