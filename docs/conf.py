@@ -32,7 +32,6 @@ nitpick_ignore_regex = [
     ("py:.*", r"(?!uavlab\.).*"),  # names of other packages, whose pages are not here
     ("py:.*", r"uavlab\..*\.([A-Z]|Class|Function)"),  # type variables
     ("py:.*", r"uavlab\.runtime\.(finite_check|loss_scaler|oom_retry|stage_timer)\..*"),  # inner parts of a runtime
-    ("py:class", r"uavlab\.interop\..*"),  # classes of other libraries
     ("py:class", r"uavlab\.experiment\.(config\.Config|run_state\.Change|tuning\.Trial)"),
 ]
 

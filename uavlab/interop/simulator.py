@@ -81,7 +81,7 @@ class Simulator:
         noise = self.rng.uniform("step", self.worlds, self.spec.step_noise)[0]
         before, legal = self.state, legal_of(self.obs)
         if legal is None:
-            action = without_padding(action * self.live[..., None], self.padding)
+            action = without_padding(action.masked_fill(~self.live[..., None], 0.0), self.padding)
         else:
             action = torch.where(self.live, action, legal.to(torch.uint8).argmax(-1))
         self.state, self.obs = move(self.env, before, action, noise, self.obs)
