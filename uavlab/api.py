@@ -29,6 +29,7 @@ from uavlab.experiment.scores import Scores
 from uavlab.experiment.transfer import Transfer, places_by_size, places_by_stage
 from uavlab.experiment.transfer import transfer as transfer_policy
 from uavlab.registration import name_and_parameters
+from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.testing.environment import check_form
 
 
@@ -104,8 +105,11 @@ def start(
     toggles: str | Settings | None = None,
     settings: Settings | None = None,
     out: str | Path | None = None,
+    ranks: Ranks = ALONE,
 ) -> Run:
     """Build a run as ``train`` does, without training it; iterating over it trains, update by update.
+
+    ``ranks`` are those that train it together, see ``uavlab.runtime.ranks``.
 
     >>> run = ul.start(env, updates=2, seed=1, settings={"gamma": 0.97}, toggles="eager")
     >>> [progress.number for progress in run]
@@ -119,7 +123,7 @@ def start(
     config = task_config(task, toggles, settings, given)
     if config.task.evaluation.check is None:
         check_form(config.env)
-    return Run(config, None if out is None else Path(out).expanduser())
+    return Run(config, None if out is None else Path(out).expanduser(), ranks)
 
 
 def resume(

@@ -3,7 +3,7 @@
 A record holds its machine, commit and command; those of claims and proofs hold a commit for each row.
 """
 
-from tools.tables import assignment, defaults, headline, peers, scores, speed
+from tools.tables import assignment, defaults, headline, peers, scale, scores, speed
 from tools.tables.records import ROOT, read, table
 
 MARKS = {
@@ -23,6 +23,7 @@ def tables() -> list[str]:
         "Defaults on tasks of others": defaults.parts(),
         "Updates": speed.updates(),
         "Another program": peers.parts(),
+        "Update intervals and several devices": scale.parts(),
         "Claims about speed": speed.claims(),
         "Worlds": speed.worlds(),
     }

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from uavlab.benchmarks.advice import interval_advice
 from uavlab.benchmarks.compare import Settings, build_call, compare
 from uavlab.benchmarks.suites import telemetry
 from uavlab.benchmarks.timing import FEWEST, time_call
@@ -43,7 +44,11 @@ class Profile(dict[str, Any]):
             "threads": machine["threads"],
             "trace": self["trace"],
         }
-        texts = [self["verdict"], *(telemetry.format_throughput(self["pipeline"]) if "pipeline" in self else [])]
+        texts = [
+            self["verdict"],
+            *self.get("advice", ()),
+            *(telemetry.format_throughput(self["pipeline"]) if "pipeline" in self else []),
+        ]
         stages = [(row["name"], *_columns(row)) for row in self["stages"]]
         gains = [(row["toggle"], *_gains(row)) for row in self["candidates"]]
         return card(
@@ -74,8 +79,9 @@ def profile_preset(
     Returns:
         ``stages`` (rows of ``Monitor.read``), ``update`` (its work and ceilings), ``memory``, ``operators`` (the table
         of the profiler), ``pipeline`` (throughput of tasks that learn from logs), ``kind`` and ``verdict`` (the
-        bottleneck in a word and in a sentence), and ``candidates``: ``toggle``, ``predicted``, ``measured`` (speed-up
-        of whole cycles) with ``low`` and ``high``, ``first_call_s``; the largest speed-up first.
+        bottleneck in a word and in a sentence), ``advice`` on update intervals (lines), and ``candidates``: ``toggle``,
+        ``predicted``, ``measured`` (speed-up of whole cycles) with ``low`` and ``high``, ``first_call_s``; the largest
+        speed-up first.
 
     Raises:
         ConfigError: The settings are not valid, or do not fit this machine.
@@ -128,7 +134,7 @@ def format_profile(record: Mapping[str, Any]) -> str:
     """Format a record of ``profile_preset`` as text."""
     lines = [f"{'stage':14} {'ms':>9} {'p95 ms':>9} {'share':>7}"]
     lines += ["{:14} {:>9} {:>9} {:>7}".format(row["name"], *_columns(row)) for row in record["stages"]]
-    lines += ["", record["verdict"]]
+    lines += ["", record["verdict"], *record.get("advice", ())]
     lines += telemetry.format_throughput(record["pipeline"]) if "pipeline" in record else []
     lines += ["", f"{'toggle':24} {'predicted':>9} {'measured':>9}  95 % interval   first call"]
     lines += ["{:24} {:>9} {:>9}  {:14}  {:>10}".format(row["toggle"], *_gains(row)) for row in record["candidates"]]
@@ -175,12 +181,14 @@ def _watch(config: Config, trace: Path | None) -> dict[str, Any]:
         work = count_work(plain.call)  # operators inside compiled code are not visible
         limits = ceilings(device, config.toggles.precision, work)
     shares = {row["name"]: row["share"] for row in stages}
+    toggles = config.toggles
     kind, sentence = find_bottleneck(shares, seconds, work, limits)
     return {
         "preset": config.preset,
         "machine": describe(device),
         "kind": kind,
         "verdict": sentence,
+        "advice": interval_advice(shares, toggles.interval, toggles.prefetch) if config.task.collector.replay else [],
         "stages": stages,
         "memory": memory(device),
         "update": {

@@ -16,6 +16,7 @@ from uavlab.experiment.config import Config
 from uavlab.experiment.run_dir import IN_MEMORY, changed_values, require_resumable, with_changes
 from uavlab.experiment.run_state import Change
 from uavlab.runtime.toggles import TOGGLES, resolve
+from uavlab.storage.trackers import OPENERS, trackers_of
 from uavlab.training import training
 
 if TYPE_CHECKING:
@@ -37,11 +38,16 @@ def change(run: "Run", settings: Mapping[str, Any], by: str) -> Change | None:
             is as it was.
         ResourceError: Memory does not suffice for both runs, or the folder cannot be written. The run is as it was.
     """
+    if run.rt.ranks.size > 1:
+        raise ConfigError(
+            f"change: {run.rt.ranks.size} ranks train this run; end it, and resume it with other settings."
+        )
     config = changed_config(run, settings)
     _require_usable(run, config)
     if not (changed := changed_values(run.config.values, config.values)):
         return None
     event, reasons = Change(run.number, changed, by), require_resumable(IN_MEMORY, run.config.values, config)
+    trackers = trackers_of(run.folder, config.values) if run.folder and changed.keys() & OPENERS.keys() else None
     other = _other(run, config)
     _hand_over(run, other)
     other.evals_since_best = 0 if run.config.run.patience is None else run.evals_since_best
@@ -53,6 +59,8 @@ def change(run: "Run", settings: Mapping[str, Any], by: str) -> Change | None:
     other.not_exact_reasons = list(dict.fromkeys([*run.not_exact_reasons, *timed, *since]))
     run.linkable = run.linkable and not other.source.resized
     _swap(run, other)
+    if trackers is not None:
+        run.recorder.track(trackers)
     run.changes.append(event)
     if by == COMPARISON:  # the folder has the settings that were chosen
         return event

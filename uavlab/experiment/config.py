@@ -16,21 +16,21 @@ import torch
 from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel, ValidationError
 
-from uavlab.collectors.off_policy import POOL_STEPS
 from uavlab.core.errors import ConfigError
 from uavlab.core.installation import program
 from uavlab.core.registry import Resume, Settings
 from uavlab.core.text import quote, suggest, yaml_lines, yaml_value
-from uavlab.core.types import Rule
 from uavlab.experiment.build import Task, preset_values, task
 from uavlab.experiment.cards import config_card, config_line
 from uavlab.experiment.curriculum import curriculum_problems
 from uavlab.experiment.names import require_preset
 from uavlab.experiment.presets import presets
+from uavlab.experiment.rules import RULES
 from uavlab.experiment.schedules import schedule_problems
 from uavlab.experiment.settings import evaluation_of, settings_of
 from uavlab.experiment.sizes import AUTO, AUTOMATIC, automatic_sizes
 from uavlab.experiment.validation import as_stored, strict_model, unknown_names, violations, with_tuples, wrong_values
+from uavlab.runtime.ranks import RankConfig
 from uavlab.runtime.toggles import TOGGLES, Toggle, Toggles, as_dict, eager, toggle_presets
 from uavlab.storage.files import read_regular
 
@@ -47,7 +47,7 @@ ELSEWHERE = {
 
 
 @dataclass(frozen=True)
-class RunConfig:
+class RunConfig(RankConfig):
     """Settings of a run apart from its environment, learner and toggles.
 
     Attributes:
@@ -68,11 +68,13 @@ class RunConfig:
         evaluate_episodes: Episodes per run of each of these scores.
         checkpoint_every: Updates between checkpoints.
         keep: Number of latest checkpoints that stay on disk.
-        curriculum: Table of stages through which each seed advances and falls back by its scores, see
-            ``uavlab.core.curriculum``; None trains on the task itself.
+        curriculum: Table of stages by the scores of each seed, see ``uavlab.core.curriculum``; None for the task alone.
         plateau: Table of rules by which each seed's learning rates fall when its scores stop improving, see
             ``uavlab.core.plateau``; ``{}`` takes the defaults, None leaves the rates as they are.
         alarms: Tables of limits beyond which a figure of the log should not be, see ``uavlab.core.alarms``.
+        wandb: Project of Weights & Biases in which a run with a folder is tracked, offline unless WANDB_MODE names
+            another mode; None for no tracking.
+        mlflow: Folder or address of MLflow in which a run with a folder is tracked; None for no tracking.
     """
 
     learner: str | None = None
@@ -94,6 +96,8 @@ class RunConfig:
     curriculum: dict[str, Any] | None = None
     plateau: Annotated[dict[str, Any] | None, Resume.YES] = None
     alarms: Annotated[list[dict[str, Any]] | None, Resume.SAME] = None
+    wandb: Annotated[str | None, Resume.SAME] = None
+    mlflow: Annotated[str | None, Resume.SAME] = None
 
 
 @dataclass(frozen=True)
@@ -113,29 +117,6 @@ class Config(Settings):
 
     __repr__ = config_line
     _repr_html_ = config_card
-
-
-RULES: tuple[Rule, ...] = (
-    (("batch", "capacity"), lambda b, c: b <= c, "batch {0} > capacity {1}: lower batch or raise capacity"),
-    (("worlds", "capacity"), lambda w, c: w <= c, "worlds {0} > capacity {1}: one step would overwrite itself"),
-    (
-        ("learning_starts", "capacity"),
-        lambda s, c: s <= c,
-        "learning_starts {0} > capacity {1}: those rows would be overwritten before the first update",
-    ),
-    (
-        ("graph", "world_steps"),
-        lambda g, w: g != "cycle" or POOL_STEPS % w == 0,
-        f"graph {{0}} refills worlds between cycles: world_steps {{1}} does not divide {POOL_STEPS}",
-    ),
-    (("updates", "minutes"), lambda u, m: u or m, "neither updates nor minutes is set: the run would never end"),
-    (
-        ("log_std_low", "log_std_high"),
-        lambda low, high: low < high,
-        "log_std_low {0} >= log_std_high {1}: the policy would have no width",
-    ),
-)
-"""Constraints between settings of every run; an environment declares constraints of its fields as ``rules``."""
 
 
 class Layer(dict[str, Any]):
@@ -176,7 +157,7 @@ def _configure(preset: str, *layers: Mapping[str, Any]) -> Config:
         given.setdefault("updates", None)
     chosen_task = task(chosen.env, _learner_name({**chosen.values, **given}, origins))
     values = {**eager(), **preset_values(chosen, chosen_task), **given, "learner": chosen_task.learner}
-    model = _model(chosen_task.settings, tuple(TOGGLES.values()))
+    model = model_of(chosen_task.settings, tuple(TOGGLES.values()))
     unknown, values = unknown_names(model, values, origins, ELSEWHERE), with_tuples(model, values)
     problems, wrong = wrong_values(model, values, origins)
     problems = unknown + problems
@@ -196,7 +177,7 @@ def beyond_limits(preset: str, stored: Mapping[str, Any]) -> dict[str, Any]:
     settings = task(presets()[preset].env, _learner_name(stored, {})).settings
     free = {each.name for part in parts(settings) for each in settings_of(part) if each.resume is not Resume.NO}
     try:
-        _model(settings, tuple(TOGGLES.values())).model_validate({k: v for k, v in stored.items() if k in free})
+        model_of(settings, tuple(TOGGLES.values())).model_validate({k: v for k, v in stored.items() if k in free})
     except ValidationError as error:
         return {str(e["loc"][0]): e["ctx"]["le"] for e in error.errors() if e["type"] == "less_than_equal"}
     return {}
@@ -320,7 +301,7 @@ def _learner_name(values: Mapping[str, Any], origins: Mapping[str, str]) -> str 
 
 
 @lru_cache
-def _model(settings: tuple[type[Any], ...], toggles: tuple[Toggle, ...]) -> type[BaseModel]:
+def model_of(settings: tuple[type[Any], ...], toggles: tuple[Toggle, ...]) -> type[BaseModel]:
     """Create one strict model with every setting of a run, anew if a toggle was registered again.
 
     Raises:

@@ -1,7 +1,7 @@
-"""TensorBoard files of a run: curves in the groups ``train``, ``eval`` and ``perf``, and a table of all settings.
+"""Curves of a run in the groups ``train``, ``eval`` and ``perf`` and a table of its settings, for other programs.
 
-They lie in the folder of the run, so that TensorBoard shows the run under its own name; a run of an earlier version
-goes on in its ``tensorboard/``.
+TensorBoard's files lie in the folder of the run, so that it shows the run under its own name; a run of an earlier
+version goes on in its ``tensorboard/``. Trackers that the settings name get the same rows, and those of each seed.
 """
 
 import warnings
@@ -14,8 +14,10 @@ from typing import Any
 from uavlab.core.extras import install_command
 from uavlab.core.text import one_line
 from uavlab.storage.machine import memory
+from uavlab.storage.trackers import Tracker, trackers_of
 
 OLDER = "tensorboard"  # the folder inside a run's folder that earlier versions wrote to
+NO_SEEDS: Mapping[str, Sequence[float]] = {}
 
 
 @dataclass(frozen=True)
@@ -36,47 +38,71 @@ class About:
 
 
 class Board:
-    """Writer of a run's TensorBoard files; nothing needs them to resume, so a failure ends them with one warning."""
+    """Writer of a run's TensorBoard files and trackers; nothing needs them to resume, so a failure only warns once."""
 
     def __init__(self, folder: Path, about: About) -> None:
-        """Write to ``folder``; a file is created with the first row."""
-        self.about = about
+        """Write to ``folder``; a file is created with the first row.
+
+        Raises:
+            MissingPackageError: The package of a tracker that the settings name is not installed.
+        """
+        self.about, self.trackers = about, trackers_of(folder, about.settings)
         self.folder = folder / OLDER if (folder / OLDER).exists() else folder
         self._before: tuple[int, float] | None = None  # update and seconds of the last row
         self._failed = False
         self._writer: Any = None
 
-    def write(self, number: int, seconds: float, values: Mapping[str, float]) -> None:
-        """Write the values of an update, the rates since the last row (scoring included), and the memory in use."""
+    def write(
+        self, number: int, seconds: float, values: Mapping[str, float], seeds: Mapping[str, Sequence[float]] = NO_SEEDS
+    ) -> None:
+        """Write the values of an update, the rates since the last row (scoring included), and the memory in use.
+
+        Trackers also get the values of several ``seeds``, as ``seeds/SEED/...``.
+        """
         rates, before = {}, self._before
         if before is not None and seconds > before[1]:
             pace = (number - before[0]) / (seconds - before[1])
             rates = {f"{what}_per_s": amount * pace for what, amount in {"updates": 1, **self.about.per_update}.items()}
         self._before = number, seconds
+        groups = {_in_group(name): value for name, value in values.items()}
+        groups |= {f"perf/{name}": value for name, value in {**rates, **memory(self.about.device)}.items()}
+        self._write_files(number, groups)
+        first = self.about.settings.get("seed", 0)
+        own = {f"seeds/{first + at}/{_in_group(name)}": x for name, each in seeds.items() for at, x in enumerate(each)}
+        for tracker in self.trackers:
+            tracker.write(number, {one_line(name): value for name, value in {**groups, **own}.items()})
+
+    def track(self, trackers: Sequence[Tracker]) -> None:
+        """Write to these trackers from now on."""
+        for tracker in self.trackers:
+            tracker.close()
+        self.trackers = list(trackers)
+
+    def close(self) -> None:
+        """End the threads that write; the next row starts others."""
+        if self._writer is not None and not self._failed:
+            self._writer.close()
+        self._writer = None
+        for tracker in self.trackers:
+            tracker.close()
+
+    def _write_files(self, number: int, groups: Mapping[str, float]) -> None:
         try:
             if not self._open(number):
                 return
-            groups = {name if "/" in name else f"train/{name}": value for name, value in values.items()}
-            groups |= {f"perf/{name}": value for name, value in {**rates, **memory(self.about.device)}.items()}
             for name, value in groups.items():
                 self._writer.add_scalar(one_line(name), value, number)
             self._writer.flush()
         except OSError as error:
             self._failed = True
-            warnings.warn(f"{self.folder}: {error.strerror}; no more curves for TensorBoard.", stacklevel=3)
-
-    def close(self) -> None:
-        """End the thread that writes; the next row starts another."""
-        if self._writer is not None and not self._failed:
-            self._writer.close()
-        self._writer = None
+            warnings.warn(f"{self.folder}: {error.strerror}; no more curves for TensorBoard.", stacklevel=4)
 
     def _open(self, number: int) -> bool:
         """Return whether there is a writer; the first call starts it."""
         if self._writer is None and not self._failed:
             if find_spec("tensorboard") is None:
                 self._failed = True
-                warnings.warn(f"no TensorBoard files; for them: {install_command('tensorboard')}.", stacklevel=4)
+                warnings.warn(f"no TensorBoard files; for them: {install_command('tensorboard')}.", stacklevel=5)
                 return False
             from torch.utils.tensorboard import SummaryWriter  # a slow import, only needed with a folder
             from torch.utils.tensorboard.summary import hparams
@@ -87,6 +113,10 @@ class Board:
             for summary in (experiment, start) if settings else ():
                 self._writer.file_writer.add_summary(summary)
         return not self._failed
+
+
+def _in_group(name: str) -> str:
+    return name if "/" in name else f"train/{name}"
 
 
 def _plain(value: Any) -> float | str:

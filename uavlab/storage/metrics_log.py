@@ -1,4 +1,4 @@
-"""The metrics of a run: one JSON row per logged update in ``metrics.jsonl``, and TensorBoard files."""
+"""The metrics of a run: one JSON row per logged update in ``metrics.jsonl``, TensorBoard files, and trackers."""
 
 import hashlib
 import json
@@ -12,6 +12,7 @@ from typing import Any
 from uavlab.core.errors import FileError, ResourceError
 from uavlab.storage.board import About, Board
 from uavlab.storage.files import put_aside, read_regular, write_text
+from uavlab.storage.trackers import Tracker
 
 LOG = logging.getLogger(__name__)
 MAX_LOG_BYTES, MAX_ROW_LENGTH = 1_000_000_000, 1_000_000  # of the whole file; of one row in characters
@@ -27,7 +28,11 @@ class Recorder:
     """
 
     def __init__(self, folder: Path | None, about: About | None = None) -> None:
-        """Write to ``folder``; files are created with the first row. ``about`` is for TensorBoard."""
+        """Write to ``folder``; files are created with the first row. ``about`` is for TensorBoard and trackers.
+
+        Raises:
+            MissingPackageError: The package of a tracker that the settings name is not installed.
+        """
         self.folder = folder
         self.rows: list[dict[str, Any]] = []
         self.saved_rows, self.saved_digest = 0, _digest([])
@@ -44,8 +49,9 @@ class Recorder:
             ResourceError: Writing fails.
         """
         row: dict[str, Any] = {"update": number, "seconds": round(seconds, 3), **values}
-        if seeds and any(len(each) > 1 for each in seeds.values()):
-            row["each"] = {name: [float(f"{value:.7g}") for value in each] for name, each in seeds.items()}
+        several = {} if seeds is None or all(len(each) < 2 for each in seeds.values()) else seeds
+        if several:
+            row["each"] = {name: [float(f"{value:.7g}") for value in each] for name, each in several.items()}
         self.rows.append(row)
         if LOG.isEnabledFor(logging.DEBUG):
             LOG.debug("update %d: %s", number, ", ".join(f"{name} {value:.4g}" for name, value in values.items()))
@@ -58,7 +64,7 @@ class Recorder:
         except OSError as error:
             raise ResourceError(f"{path}: cannot be written ({error.strerror}); free some space.") from error
         if self._board is not None:
-            self._board.write(number, seconds, values)
+            self._board.write(number, seconds, values, several)
 
     def by_seed(self, seeds: Sequence[int]) -> list[dict[str, Any]]:
         """Return a row for each logged update and seed: its own values, or means where an older log has no others."""
@@ -71,9 +77,14 @@ class Recorder:
         return table
 
     def close(self) -> None:
-        """End the thread that writes TensorBoard files; the next row starts another."""
+        """End the threads that write TensorBoard files and to trackers; the next row starts others."""
         if self._board is not None:
             self._board.close()
+
+    def track(self, trackers: Sequence[Tracker]) -> None:
+        """Write to these trackers from now on, after a change of settings."""
+        if self._board is not None:
+            self._board.track(trackers)
 
     def sync(self) -> None:
         """Flush the rows so far to the disk, because a checkpoint needs them after a power cut."""

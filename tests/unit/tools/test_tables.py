@@ -10,8 +10,10 @@ import pytest
 
 from tools import tables
 from tools.tables import records as parts
-from tools.tables import scores, speed
+from tools.tables import scale, scores, speed
 from uavlab.benchmarks.suites import mapping, update
+from uavlab.benchmarks.suites.scale import CLUSTERS, plan_row
+from uavlab.profiling.scaling import Load
 from uavlab_notebooks import tour
 
 DIRTY: set[str] = set()  # to be recorded anew; a name that is no longer needed fails, too
@@ -181,3 +183,65 @@ def test_the_newest_claims_are_shown(change: Change) -> None:
     path = parts.RECORDS / "claims_new.json"
     path.write_text(json.dumps({**parts.newest_claims(), "date": "3000-01-01T00:00:00+00:00", "new": True}))
     assert parts.newest_claims()["new"]
+
+
+class TestScale:
+    """Tables of intervals, learning and devices, from records of their suites."""
+
+    @pytest.fixture
+    def records(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+        monkeypatch.setattr(parts, "RECORDS", tmp_path)
+
+        def write(name: str, **values: Any) -> None:
+            record = {"command": f"uavlab bench {name[6:]} --out x.json", "machine": HERE, **values}
+            (tmp_path / f"{name}.json").write_text(json.dumps(record), encoding="utf-8")
+
+        return write
+
+    def test_before_they_are_made_there_is_none(self, records: Callable[..., None]) -> None:
+        assert scale.parts() == []
+
+    def test_intervals(self, records: Callable[..., None]) -> None:
+        rows = [
+            {
+                "worlds": 16,
+                "interval": k,
+                "overlap": way,
+                "step_ms": 3.0,
+                "over_first": 1.5 if way else 1.0,
+                "rows_per_s": 9e3,
+            }
+            for way in (False, True)
+            for k in (1, 5, 10, 20)
+        ]
+        waiting = [{"devices": 8, "interval": k, "gain": 1 + k / 100} for k in (1, 5, 10, 20)]
+        records("bench_interval", rows=rows, waiting=waiting, pace=1.0)
+        shown, text, model, _ = scale.parts()
+        assert "| 16 | beside updates | 1.50x | 1.50x | 1.50x | 1.50x | 9,000 |" in shown
+        assert "a step waits for 3.0 ms, 1 times an update" in text
+        assert "`uavlab bench interval`. Here, model 1, load 0.5 before." in text
+        assert "| 8 | 1.01x | 1.05x | 1.10x | 1.20x |" in model
+
+    def test_learning(self, records: Callable[..., None]) -> None:
+        row = {
+            **{"setting": "interval 10", "updates": 8000, "minutes": 3.25, "failed": "", "trained": {"machine": HERE}},
+            **{"completion": {**figure(0.9), "each": [0.9, 0.9]}, "to_goal_updates": 5000.0, "to_goal_s": 90.0},
+        }
+        never = {**row, "setting": "interval 20", "to_goal_updates": None, "to_goal_s": None}
+        records("bench_interval_learning", rows=[row, never, {**row, "failed": "DivergedError: no"}], goal=0.95)
+        shown, text = scale.parts()
+        assert "| interval 10 | 8,000 | 3.2 | 0.900 [" in shown
+        assert shown.splitlines()[2].endswith("| 5,000 | 1.5 |")
+        assert shown.splitlines()[3].endswith("| - | - |")
+        assert len(shown.splitlines()) == 4
+        assert text.startswith("2 seeds of each")
+
+    def test_devices(self, records: Callable[..., None]) -> None:
+        load = Load(0.018, collect_s=0.002, gradient_bytes=8e6)
+        rows = [plan_row("x", load, name, *each) for name, each in CLUSTERS.items()]
+        records("bench_scale", rows=rows)
+        shown, text = scale.parts()
+        assert all(name in shown.splitlines()[0] for name in CLUSTERS)
+        gains = " | ".join(f"{row['gain']:,.1f}x" for row in rows)
+        assert shown.splitlines()[2] == f"| x | 20.0 | 2.0 | 8.00 | 1 | {gains} |"
+        assert text.startswith("By a model, not measured")

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from uavlab.benchmarks.claims.measures import Bench, Estimate, Setting, measure, once, read_shares
+from uavlab.benchmarks.claims.measures import Bench, Estimate, NotTestable, Setting, measure, once, read_shares
 from uavlab.benchmarks.compare import build_call
+from uavlab.benchmarks.suites.scale import CLUSTERS, measure_load
 from uavlab.benchmarks.timing import ratio, time_call
 from uavlab.envs.leader_follower.slow import SlowLeaderFollower
+from uavlab.profiling.scaling import gain
 from uavlab.runtime.stage_timer import Monitor
 
 SIZES = {"update": "batched", "acting": "batched", "batch": 512, "hidden": 64, "learning_starts": 1, "step_ms": 0.0}
@@ -97,3 +99,16 @@ def game_share(bench: Bench, stage: str, batch: int = 64, hidden: int = 256) -> 
     """Measure the share of the time of ``learner`` or ``environment`` with steps of 80 ms."""
     block = paced_blocks(bench, {"batch": batch, "hidden": hidden})(GAME_MS)
     return Estimate(getattr(block, stage), rounds=1)
+
+
+@measure
+def devices_gain(bench: Bench, devices: int, interval: int = 1) -> Estimate:
+    """Refuse what needs several GPUs; the reason has the number that a model gives for devices like this one.
+
+    Raises:
+        NotTestable: Always.
+    """
+    name, (count, link) = next((name, each) for name, each in CLUSTERS.items() if each[0] == devices)
+    load = measure_load(bench.config({**SIZES, "interval": interval}, preset="slow_leader_follower"), bench.rounds)
+    planned = f"{gain(load, count, link):.2f}x by the model of `uavlab bench scale` for {name}"
+    raise NotTestable(f"needs {devices} GPUs with a rank on each; {planned}")

@@ -8,7 +8,7 @@ from tests.unit.benchmarks.claims.test_measures import TINY
 from uavlab.benchmarks.claims import update_interval
 from uavlab.benchmarks.claims.ledger import select
 from uavlab.benchmarks.claims.measures import Bench, NotTestable, Setting
-from uavlab.benchmarks.claims.report import measure_claim
+from uavlab.benchmarks.claims.report import measure_claim, verdict
 from uavlab.benchmarks.claims.update_interval import (
     BLOCK,
     PACE,
@@ -105,3 +105,11 @@ def test_blocks_are_whole_rounds() -> None:
 def test_the_game_is_not_here() -> None:
     with pytest.raises(NotTestable, match="needs the game's own engine"):
         measure_claim(select(["slow-env"])[0], Bench(3, **TINY))
+
+
+@pytest.mark.parametrize("name", ["eight-devices", "eight-devices-interval"])
+def test_what_needs_eight_devices_has_a_plan_and_no_verdict(name: str) -> None:
+    (claim,) = select([name])
+    with pytest.raises(NotTestable, match=r"^needs 8 GPUs with a rank on each; [1-8]\.\d\dx by the model"):
+        measure_claim(claim, Bench(3, **TINY))
+    assert verdict(claim, None) == "not measured"

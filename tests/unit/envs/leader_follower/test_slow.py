@@ -1,5 +1,6 @@
 """The task with a delay equals the one without, except for the host's time."""
 
+import random
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from tests.support.fixtures_config import TINY
 from uavlab.core.registry import ENVIRONMENTS
 from uavlab.core.types import Transition, leaves
 from uavlab.envs.autoreset import advance, make_pool, start_worlds
+from uavlab.envs.leader_follower import slow
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.envs.leader_follower.slow import SlowLeaderFollower
 from uavlab.experiment.config import configure
@@ -48,13 +50,42 @@ def flight(env: LeaderFollower) -> Transition:
 
 @pytest.mark.parametrize("step_ms", [0.0, 2.5])
 def test_steps_equal_those_without_a_delay_bit_for_bit(naps: list[float], step_ms: float) -> None:
-    slow, fast = flight(SlowLeaderFollower(**VARIANT, step_ms=step_ms)), flight(LeaderFollower(**VARIANT))
-    for (name, a), (_, b) in zip(leaves(slow), leaves(fast), strict=True):
+    late, fast = flight(SlowLeaderFollower(**VARIANT, step_ms=step_ms)), flight(LeaderFollower(**VARIANT))
+    for (name, a), (_, b) in zip(leaves(late), leaves(fast), strict=True):
         assert torch.equal(a, b), name
     assert naps == ([0.0025] * 30 if step_ms else [])  # once per step, however many worlds there are
 
 
-def test_it_is_the_same_task_with_one_more_setting() -> None:
+def test_random_pauses_have_their_mean_and_change_no_result(naps: list[float]) -> None:
+    late, fast = flight(SlowLeaderFollower(**VARIANT, step_ms=1.0, pause_ms=4.0)), flight(LeaderFollower(**VARIANT))
+    for (name, a), (_, b) in zip(leaves(late), leaves(fast), strict=True):
+        assert torch.equal(a, b), name
+    env = SlowLeaderFollower(step_ms=1.0, pause_ms=4.0)
+    state = env.initial(torch.rand(1, env.spec.initial_noise))
+    for _ in range(2000):
+        env.transition(state, torch.zeros(1, 2, 2), torch.zeros(1, 0))
+    mean = sum(naps) / len(naps)
+    spread = (sum((nap - mean) ** 2 for nap in naps) / len(naps)) ** 0.5
+    assert min(naps) >= 0.001
+    assert mean == pytest.approx(0.005, rel=0.1)  # 1 ms and 4 ms; the standard error is 2 %
+    assert spread == pytest.approx(0.004, rel=0.15)  # an exponential distribution is as wide as its mean
+
+
+def test_each_rank_waits_in_its_own_way(naps: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    slow.waits.cache_clear()
+    env = SlowLeaderFollower(step_ms=1.0, pause_ms=1.0, rank_ms=10.0)
+    state = env.initial(torch.rand(1, env.spec.initial_noise))
+    for text in ("0", "2", "0", "x"):
+        monkeypatch.setenv("RANK", text)
+        env.transition(state, torch.zeros(1, 2, 2), torch.zeros(1, 0))
+    draws = [random.Random(number).expovariate(1.0) for number in (0, 2)]
+    assert naps[:2] == [pytest.approx((1 + draws[0]) / 1e3), pytest.approx((21 + draws[1]) / 1e3)]
+    assert draws[0] != draws[1]
+    assert naps[2] != naps[0]  # the next draw of the same rank
+    assert slow.rank() == 0  # what is no number counts as no rank
+
+
+def test_it_is_the_same_task_with_more_settings() -> None:
     assert ENVIRONMENTS["slow_leader_follower"].kind is SlowLeaderFollower
     config = configure("slow_leader_follower", {"step_ms": 3.0, "eval_step_ms": 0.0, "followers": 3})
     assert config.env == SlowLeaderFollower(followers=3, step_ms=3.0)

@@ -1,0 +1,96 @@
+"""What update intervals are worth, and what several devices would do, from the records of three bench suites."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tools.tables.records import exists, listed_machines, measured, read, table
+from uavlab.benchmarks.suites.scale import CLUSTERS
+
+
+def parts() -> list[str]:
+    """Return the tables whose records have been made, with their sentences."""
+    sections: Mapping[str, Callable[[], list[str]]]
+    sections = {"bench_interval": intervals, "bench_interval_learning": learning, "bench_scale": devices}
+    return [part for name, section in sections.items() if exists(name) for part in section()]
+
+
+def intervals() -> list[str]:
+    """Return speed-ups over interval 1 in one process, and of devices that wait."""
+    record = read("bench_interval")
+    rows: dict[tuple[int, bool], dict[str, Any]] = {}
+    for row in record["rows"]:
+        key = f"k{row['interval']}"
+        rows.setdefault((row["worlds"], row["overlap"]), {})[key] = f"{row['over_first']:.2f}x"
+        rows[row["worlds"], row["overlap"]][f"rate{row['interval']}"] = row["rows_per_s"]
+    shown = [
+        {"worlds": worlds, "way": "beside updates" if overlap else "between updates", **row}
+        for (worlds, overlap), row in rows.items()
+    ]
+    waiting: dict[int, dict[str, Any]] = {}
+    for row in record["waiting"]:
+        waiting.setdefault(row["devices"], {"devices": row["devices"]})[f"k{row['interval']}"] = f"{row['gain']:.2f}x"
+    return [
+        table(
+            "worlds | steps | interval 1 | 5 | 10 | 20 | rows per second at 10",
+            "{worlds} | {way} | {k1} | {k5} | {k10} | {k20} | {rate10:,.0f}",
+            shown,
+        ),
+        f"Updates per second over interval 1 with steps between updates, in one process; a step waits for "
+        f"{record['rows'][0]['step_ms']:.1f} ms, {record['pace']:g} times an update on 512 rows. {measured(record)}.",
+        table(
+            "devices that wait for the slowest | interval 1 | 5 | 10 | 20",
+            "{devices} | {k1} | {k5} | {k10} | {k20}",
+            waiting.values(),
+        ),
+        "By a model, not measured: updates per second over interval 1 where a step takes a random, exponentially "
+        "distributed time whose mean is that of an update, and sums of gradients take none.",
+    ]
+
+
+def learning() -> list[str]:
+    """Return how far teams are after the same updates, and when they complete their flights."""
+    record = read("bench_interval_learning")
+    rows = [
+        {
+            **row,
+            "reached": "-" if row["to_goal_updates"] is None else f"{row['to_goal_updates']:,.0f}",
+            "after": "-" if row["to_goal_s"] is None else f"{row['to_goal_s'] / 60:.1f}",
+        }
+        for row in record["rows"]
+        if not row["failed"]
+    ]
+    seeds, trained = len(rows[0]["completion"]["each"]), [row["trained"]["machine"] for row in record["rows"]]
+    return [
+        table(
+            "setting | updates | minutes | completion at the end | updates to {goal:g} | minutes to {goal:g}".format(
+                **record
+            ),
+            "{setting} | {updates:,} | {minutes:.1f} | {completion[mean]:.3f} [{completion[low]:.3f}, "
+            "{completion[high]:.3f}] | {reached} | {after}",
+            rows,
+        ),
+        f"{seeds} seeds of each, in one process, trained in turn from score to score; means over seeds of when each "
+        f"first reached the goal, - where one never did. `{record['command'].split(' --out')[0]}`. "
+        f"{listed_machines(trained)}.",
+    ]
+
+
+def devices() -> list[str]:
+    """Return what several devices would do, by system."""
+    record = read("bench_scale")
+    rows: dict[str, dict[str, Any]] = {}
+    for row in record["rows"]:
+        own = rows.setdefault(row["preset"], {**row, "gains": {}})
+        own["gains"][row["cluster"]] = f"{row['gain']:,.1f}x"
+    names = [name for name in CLUSTERS if any(name in row["gains"] for row in rows.values())]
+    return [
+        table(
+            f"preset | update (ms) | of it steps | gradients (MB) | sums | {' | '.join(names)}",
+            "{preset} | {update_ms:.1f} | {steps_ms:.1f} | {gradient_mb:.2f} | {reductions} | {cells}",
+            [{**row, "cells": " | ".join(row["gains"].get(name, "-") for name in names)} for row in rows.values()],
+        ),
+        "By a model, not measured: times as many rows per second as one device, each with worlds and batches of its "
+        "own. An update of one device is measured; sums go around a ring of devices, 2 (n - 1) messages of 1/n of the "
+        "gradients each, with a start-up of 10 us at 300 GB/s, 50 us at 100 Gbit/s and 100 us at 1 Gbit/s. Devices do "
+        f"not multiply updates, and more rows for an update are worth less than more updates. {measured(record)}.",
+    ]

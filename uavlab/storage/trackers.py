@@ -1,0 +1,204 @@
+"""Trackers of a run beside TensorBoard: its rows in Weights & Biases and in MLflow, written by a thread of each.
+
+Nothing needs them to resume, and nothing waits for them: rows go through a queue, and a failure ends a tracker with one
+warning. W&B writes to the folder of the run, unless WANDB_MODE says otherwise; MLflow to a folder or a server.
+"""
+
+import os
+import queue
+import re
+import threading
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from uavlab.core.errors import FileError, ResourceError, reason_of
+from uavlab.core.extras import require
+from uavlab.core.text import one_line
+from uavlab.storage.files import read_json, write_json
+
+Values = Mapping[str, float]
+
+MOST_ROWS = 10_000  # rows that may wait
+CLOSE_S = 10.0  # how long the end of training waits for rows on their way
+UNREACHABLE_S = 10  # after which a server counts as unreachable
+LONGEST = 500  # characters of a setting in MLflow
+AT_ONCE = 100  # settings in one request to MLflow
+EXPERIMENT = "uavlab"  # of MLflow
+NOT_IN_WANDB = re.compile(r"[/\\#?%:]")
+NOT_IN_MLFLOW = re.compile(r"[^\w\-. /]")
+PRIVATE = {
+    "WANDB_ERROR_REPORTING": "false",
+    **{"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_ALLOW_FILE_STORE": "true"},
+    **{"MLFLOW_HTTP_REQUEST_TIMEOUT": str(UNREACHABLE_S), "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"},
+}
+"""Environment variables of both libraries, where they are not set: no reports to their makers, and no long waits."""
+
+
+@dataclass(frozen=True)
+class Client:
+    """An open run in a tracker: its name there, a function that writes a row, and one that ends the writing."""
+
+    run: str
+    write: Callable[[int, Values], None]
+    close: Callable[[], None]
+
+
+class Tracker:
+    """A run in one tracker, written by a thread that starts with a row and ends with ``close``."""
+
+    def __init__(self, name: str, place: str, folder: Path, settings: Mapping[str, Any]) -> None:
+        """Track the run in a folder at a ``place``: a project of W&B, or a folder or an address of MLflow.
+
+        Raises:
+            MissingPackageError: The package of the tracker is not installed.
+        """
+        require(name, f"{name}={place}", name)
+        self.name, self.place, self.folder, self.settings = name, place, folder, settings
+        self._queue: queue.Queue[tuple[int, Values] | None] = queue.Queue(MOST_ROWS)
+        self._thread: threading.Thread | None = None
+        self._failure = ""  # why there are no more rows
+        self._warned = False
+
+    def write(self, number: int, values: Values) -> None:
+        """Hand over the values of an update; nothing waits."""
+        if not self._failure:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name=self.name, daemon=True)
+                self._thread.start()
+            self._put((number, dict(values)))
+        self._warn()
+
+    def close(self) -> None:
+        """End the thread after the rows that it has; the next row starts another."""
+        thread, self._thread = self._thread, None
+        if thread is not None and thread.is_alive():
+            self._put(None)
+            thread.join(CLOSE_S)
+            if thread.is_alive():
+                self._failure = f"{self._queue.qsize()} rows had not arrived after {CLOSE_S:g} s"
+        self._warn()
+
+    def _put(self, row: tuple[int, Values] | None) -> None:
+        try:
+            self._queue.put_nowait(row)
+        except queue.Full:
+            self._failure = f"{MOST_ROWS:,} rows wait"
+
+    def _warn(self) -> None:
+        if self._failure and not self._warned:
+            self._warned = True
+            warnings.warn(f"{self.name}={one_line(self.place)}: {self._failure}; no more rows for it.", stacklevel=3)
+
+    def _work(self) -> None:
+        """Open the run, and write rows until the end; the thread that trains warns of a failure."""
+        try:
+            client = self._open()
+            while not self._failure and (row := self._queue.get()) is not None:
+                client.write(*row)
+            client.close()
+        except Exception as error:
+            self._failure = self._failure or one_line(reason_of(error).strip().splitlines()[0])
+
+    def _open(self) -> Client:
+        """Go on with the run of this folder in the tracker, or begin one and store its name."""
+        for name, value in PRIVATE.items():
+            os.environ.setdefault(name, value)
+        path, stored = self.folder / f"{self.name}.json", dict[str, Any]()
+        with suppress(FileError):
+            stored = read_json(path)
+        known = str(stored["run"]) if stored.get("place") == self.place and "run" in stored else None
+        client = OPENERS[self.name](self.place, self.folder, self.settings, known)
+        if client.run != known:
+            with suppress(ResourceError):  # a full disk is the run's to report
+                write_json(path, {"place": self.place, "run": client.run})
+        return client
+
+
+def open_wandb(project: str, folder: Path, shown: Mapping[str, Any], known: str | None) -> Client:
+    """Open a run of W&B, offline in the folder of the run unless WANDB_MODE names another mode."""
+    import wandb
+
+    name = known or uuid.uuid4().hex[:12]
+    settings = wandb.Settings(
+        silent=True,
+        console="off",
+        init_timeout=UNREACHABLE_S,
+        finish_timeout=UNREACHABLE_S,
+        disable_git=True,
+        disable_code=True,
+        x_disable_stats=True,  # of the machine
+        x_disable_meta=True,
+        x_save_requirements=False,
+        mode=os.environ.get("WANDB_MODE", "offline"),  # type: ignore[arg-type]  # refused there
+        root_dir=str(folder),
+    )
+    run = wandb.init(project=project, id=name, name=folder.name, resume="allow", reinit="create_new", settings=settings)
+    run.config.update(dict(shown), allow_val_change=True)
+    run.define_metric("*", step_metric="update")
+
+    def write(number: int, values: Values) -> None:
+        run.log({**values, "update": number})
+
+    return Client(name, write, run.finish)
+
+
+def open_mlflow(place: str, folder: Path, shown: Mapping[str, Any], known: str | None) -> Client:
+    """Open a run of MLflow in a folder or on a server."""
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric, Param
+
+    client = MlflowClient(place if is_address(place) else Path(place).absolute().as_uri())
+    name = known
+    if name is None:
+        experiment = client.get_experiment_by_name(EXPERIMENT)
+        number = experiment.experiment_id if experiment else client.create_experiment(EXPERIMENT)
+        name = client.create_run(number, run_name=folder.name).info.run_id
+        settings = [Param(key, one_line(str(value))[:LONGEST]) for key, value in shown.items()]
+        for start in range(0, len(settings), AT_ONCE):
+            client.log_batch(name, params=settings[start : start + AT_ONCE])
+    else:
+        client.update_run(name, status="RUNNING")
+
+    def write(number: int, values: Values) -> None:
+        now = int(1e3 * time.time())
+        client.log_batch(name, [Metric(NOT_IN_MLFLOW.sub("_", key), x, now, number) for key, x in values.items()])
+
+    return Client(name, write, lambda: client.set_terminated(name))
+
+
+Opener = Callable[[str, Path, Mapping[str, Any], str | None], Client]
+
+OPENERS: dict[str, Opener] = {
+    "wandb": open_wandb,
+    "mlflow": open_mlflow,
+}
+
+
+def trackers_of(folder: Path, settings: Mapping[str, Any]) -> list[Tracker]:
+    """Return the trackers that the settings of a run name.
+
+    Raises:
+        MissingPackageError: The package of one is not installed.
+    """
+    return [Tracker(name, settings[name], folder, settings) for name in OPENERS if settings.get(name)]
+
+
+def is_address(place: str) -> bool:
+    """Return whether a place of MLflow is an address, not a folder."""
+    return "://" in place or place.startswith("databricks")
+
+
+def is_project(name: str) -> bool:
+    """Return whether W&B accepts a name of a project."""
+    return 0 < len(name) <= 128 and name.isprintable() and bool(name.strip()) and not NOT_IN_WANDB.search(name)
+
+
+def is_place(place: str) -> bool:
+    """Return whether a text may name a folder or an address of MLflow."""
+    return 0 < len(place) <= 1000 and place.isprintable() and bool(place.strip())
