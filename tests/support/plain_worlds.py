@@ -59,7 +59,8 @@ class PlainWorlds:
         after = self.states[world] = self.env.transition(state, action[None], noise)
         ended = self.env.terminated(after)[0].tolist()
         self.live[world] = [live and not end for live, end in zip(self.live[world], ended, strict=True)]
-        self.late[world] = any(self.live[world]) and int(after.step) >= self.env.spec.horizon
+        cut = bool(self.env.truncated(after)) if hasattr(self.env, "truncated") else False
+        self.late[world] = any(self.live[world]) and (cut or int(after.step) >= self.env.spec.horizon)
         return self.env.reward(state, action[None], after)[0].tolist()
 
     def over(self) -> list[int]:

@@ -14,7 +14,7 @@ from uavlab.core.protocols import Env
 from uavlab.core.rng import Streams
 from uavlab.core.text import quote
 from uavlab.core.types import legal_of, select
-from uavlab.envs.forms import judge, move
+from uavlab.envs.forms import judge, move, out_of_time
 from uavlab.envs.presence import live_at_start, mean_reward
 from uavlab.ops.action_sampling import without_padding
 
@@ -59,7 +59,11 @@ class Simulator:
     @torch.no_grad()
     def start(self, ended: Bool[Tensor, " B"] | None = None) -> None:
         """Replace worlds that have ended by new ones, from as many random numbers as for all; None replaces all."""
-        state = self.env.initial(self.rng.uniform("initial", self.worlds, self.spec.initial_noise)[0])
+        noise = self.rng.uniform("initial", self.worlds, self.spec.initial_noise)[0]
+        if ended is None or not hasattr(self.env, "initial_where"):
+            state = self.env.initial(noise)
+        else:  # worlds that are costly to start
+            state = self.env.initial_where(noise, ended)
         live = live_at_start(self.env, state, self.worlds, self.device)
         obs, truncated = self.env.observe(state), torch.zeros_like(live[:, 0])
         if ended is not None:
@@ -81,13 +85,13 @@ class Simulator:
         noise = self.rng.uniform("step", self.worlds, self.spec.step_noise)[0]
         before, legal = self.state, legal_of(self.obs)
         if legal is None:
-            action = without_padding(action * self.live[..., None], self.padding)
+            action = without_padding(action.masked_fill(~self.live[..., None], 0.0), self.padding)
         else:
             action = torch.where(self.live, action, legal.to(torch.uint8).argmax(-1))
         self.state, self.obs = move(self.env, before, action, noise, self.obs)
         reward, terminated = judge(self.env, before, action, self.state, noise)
         self.live = self.live & ~terminated
-        self.truncated = (self.state.step >= self.spec.horizon) & self.live.any(-1)
+        self.truncated = out_of_time(self.env, self.state) & self.live.any(-1)
         return reward, mean_reward(self.env, before, reward)
 
     @property

@@ -158,11 +158,11 @@ def numbers_of(spec: EnvSpec, group_map: Mapping[str, Sequence[str]]) -> dict[st
         ConfigError: It does not name every agent once, or agents of a group have other sizes.
     """
     names = agent_names(spec)
-    if sorted(agent for agents in group_map.values() for agent in agents) != sorted(names) or not all(
-        group_map.values()
-    ):
-        raise ConfigError(f"to_torchrl: got group_map={quote(dict(group_map))}; expected each of {quote(names)} once.")
-    groups = {group: tuple(names.index(agent) for agent in agents) for group, agents in group_map.items()}
+    items = list(group_map.items()) if isinstance(group_map, Mapping) else []
+    fit = all(isinstance(group, str) and isinstance(agents, list | tuple) and agents for group, agents in items)
+    if not fit or sorted(str(agent) for _, agents in items for agent in agents) != sorted(names):
+        raise ConfigError(f"to_torchrl: got group_map={quote(group_map)}; expected lists of {quote(names)}, each once.")
+    groups = {group: tuple(names.index(str(agent)) for agent in agents) for group, agents in items}
     for group, numbers in groups.items():
         sizes = {(*own_widths(spec, number).items(), own_actions(spec)[number]) for number in numbers}
         if len(sizes) > 1:

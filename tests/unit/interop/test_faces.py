@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
 
 import uavlab as ul
@@ -68,3 +70,23 @@ def test_a_broken_environment_is_refused() -> None:
 
     with registered(), pytest.raises(ul.ConfigError, match=r"Broken\.reward.*expected a tensor of shape \(2, 3\)"):
         ul.to_pettingzoo(Broken())
+
+
+def test_an_external_environment_comes_back_as_it_went_in() -> None:
+    """A task of Gymnasium's through workers, and as Gymnasium again: the same episodes from the same seeds."""
+    with registered():
+        there = ul.to_gymnasium("gymnasium:CartPole-v1", workers=1, horizon=500)
+        here, seeds = gymnasium.make("CartPole-v1"), set()
+        for _ in range(3):
+            obs, _ = there.reset(seed=None if seeds else 0)
+            seed = int(there.simulator.state.seed)
+            np.testing.assert_array_equal(obs["observation"][0], here.reset(seed=seed)[0])
+            ended = False
+            while not ended:
+                obs, reward, *ends, _ = there.step([1])
+                expected, other, *others, _ = here.step(1)
+                np.testing.assert_array_equal(obs["observation"][0], expected)
+                assert (reward, ends) == (other, others)
+                ended = any(ends)
+            seeds.add(seed)
+        assert len(seeds) == 3

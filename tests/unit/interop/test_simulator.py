@@ -9,6 +9,7 @@ from torch import Tensor
 import uavlab as ul
 from tests.support.mortal import Mortal
 from tests.support.plain_worlds import NAMES, PlainWorlds, random_action, small
+from tests.support.registries import registered
 from tests.support.uneven import Uneven
 from uavlab.core.errors import ConfigError
 from uavlab.core.types import leaves
@@ -59,6 +60,12 @@ def test_each_registered_environment_equals_its_slow_twin(name: str) -> None:
 )
 def test_groups_deaths_and_absent_agents_equal_their_slow_twin(env: Any) -> None:
     compare(env)
+
+
+def test_an_external_environment_equals_its_slow_twin() -> None:
+    """Its worlds are costly to start, and its time limit is its own."""
+    with registered():
+        compare(ul.make("gymnasium:CartPole-v1,max_episode_steps=9", workers=1, horizon=30), steps=25)
 
 
 class Unseeded(Simulator):

@@ -1,5 +1,6 @@
 """TorchRL's own check passes without a warning, and worlds equal the slow twin over the ends of episodes."""
 
+import warnings
 from typing import Any
 
 import pytest
@@ -20,6 +21,10 @@ from uavlab.interop.agents import agent_groups
 from uavlab.interop.simulator import Simulator
 from uavlab.interop.torchrl import TeamEnvBase
 from uavlab.testing.host_syncs import reason_of
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # of a class of its own
+    from torchrl.collectors import Collector
 
 ABSENT = ul.make("leader_follower", followers=3, present=(1, 2), horizon=6)
 GROUPS = [Mortal(), Uneven(), ABSENT]
@@ -181,6 +186,14 @@ def test_a_seed_repeats_whole_episodes() -> None:
     assert not torch.equal(first, rewards(5))
 
 
+def test_a_collector_of_theirs_goes_on_from_batch_to_batch() -> None:
+    """Mortal lasts 5 steps: batches of 4 steps of 3 worlds end in the middle of episodes."""
+    collector = Collector(lambda: face(Mortal()), None, frames_per_batch=12, total_frames=60)
+    steps = torch.cat([batch["long", "observation"][:, :, 0, 1] for batch in collector], 1)
+    assert steps.tolist() == [[0, 1, 2, 3, 4] * 4] * 3
+    collector.shutdown()
+
+
 def test_a_transform_of_theirs_sums_rewards_up_to_the_end_of_a_world() -> None:
     env = TransformedEnv(face(Mortal()), RewardSum(in_keys=[("long", "reward")], reset_keys=["_reset"]))
     td = env.rollout(10, break_when_any_done=False)
@@ -271,13 +284,17 @@ def test_groups_are_those_of_the_caller() -> None:
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        ({"a": ["short_0"]}, r"got group_map=.*; expected each of \('short_0', 'long_0', 'long_1'\) once"),
-        ({"a": ["short_0"], "b": ["long_0", "long_0"]}, "got .*; expected each of"),
-        ({"a": ["short_0"], "b": ["long_0", "long_1"], "c": []}, "got .*; expected each of"),
+        ({"a": ["short_0"]}, r"got group_map=.*; expected lists of \('short_0', 'long_0', 'long_1'\), each once"),
+        ({"a": ["short_0"], "b": ["long_0", "long_0"]}, "got .*; expected lists of"),
+        ({"a": ["short_0"], "b": ["long_0", "long_1"], "c": []}, "got .*; expected lists of"),
+        ({"a": "short_0", "b": ["long_0", "long_1"]}, "got .*; expected lists of"),
+        ({"a": 1}, "got .*; expected lists of"),
+        ({1: ["short_0"], "b": ["long_0", "long_1"]}, "got .*; expected lists of"),
+        (["short_0", "long_0", "long_1"], "got .*; expected lists of"),
         ({"a": ["short_0", "long_0", "long_1"]}, "agents of 'a' observe or do different things; expected one kind"),
         ({"next": ["short_0"], "b": ["long_0", "long_1"]}, "TorchRL allows no group the name 'next'"),
     ],
 )
-def test_groups_that_do_not_fit_are_refused(groups: dict[str, list[str]], message: str) -> None:
+def test_groups_that_do_not_fit_are_refused(groups: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=f"^to_torchrl: {message}"):
         TeamEnvBase(Simulator(Mortal(), 2, torch.device("cpu")), groups)
