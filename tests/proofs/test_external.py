@@ -17,7 +17,7 @@ import pytest
 import uavlab as ul
 from uavlab.core.errors import FallbackWarning
 from uavlab.workers import cache
-from uavlab.workers.cache import close_all
+from uavlab.workers.cache import close_all, running
 from uavlab.workers.registration import external
 
 ROOT = Path(__file__).parents[2]
@@ -30,13 +30,6 @@ ON_POLICY = {"learner": "mappo", "rollout_steps": 8}
 def run_of(name: str, updates: int, /, **settings: Any) -> ul.Run:
     given = {**SMALL, "evaluate_every": 10, "checkpoint_every": 10, "log_every": 5, **settings}
     return ul.start(name, updates=updates, settings=given)
-
-
-def processes() -> list[int]:
-    """Return the processes of all workers of this process."""
-    from uavlab.workers.cache import _CACHES
-
-    return [worker.process.pid for cache in _CACHES.values() if cache.workers for worker in cache.workers.each]
 
 
 def alive(process: int) -> bool:
@@ -52,9 +45,9 @@ def digest_with_kills(name: str, updates: int, kills: int, seed: int = 0, **sett
     when = set(dice.sample(range(1, updates), kills))
     before = run.source.record()
     for progress in run:
-        seen |= {*processes()}
+        seen |= {*running()}
         if progress.number in when:
-            os.kill(dice.choice(processes()), signal.SIGKILL)
+            os.kill(dice.choice(running()), signal.SIGKILL)
     record = run.source.record()
     return run.digest, record.get("restarts", 0) - before.get("restarts", 0), seen
 

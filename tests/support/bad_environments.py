@@ -4,7 +4,7 @@ from tests.support.bad_inputs import P, Row
 
 MODULE = "tests.support.strangers"
 FORMS = "expected gymnasium:ID, pettingzoo:MODULE, MODULE:FACTORY or FILE.py:FACTORY, then ,ARGUMENT=VALUE."
-MAKING = "expected an environment: correct its name or its arguments."
+ENDING = "expected an environment: correct its name or its arguments."
 WRAP = "wrap the environment so that"
 
 
@@ -23,11 +23,11 @@ ROWS = (
     name("form", "mine.py:", f"'mine.py:': {FORMS}"),
     name("argument", "a.b:c,3", "'a.b:c,3': got '3' after a comma; expected ARGUMENT=VALUE."),
     name("list", "a.b:c,n=[1]", "'a.b:c,n=[1]': n is [1]; expected a number, a text, true, false or null."),
-    name("id", "gymnasium:CartPol-v1", f"gymnasium:CartPol-v1: making it raised NameNotFound: …; {MAKING}"),
+    name("id", "gymnasium:CartPol-v1", f"gymnasium:CartPol-v1: making it raised NameNotFound: …; {ENDING}"),
     name(
         "keyword",
         "gymnasium:CartPole-v1,size=3",
-        f"gymnasium:CartPole-v1,size=3: making it raised TypeError: …'size'…; {MAKING}",
+        f"gymnasium:CartPole-v1,size=3: making it raised TypeError: …'size'…; {ENDING}",
     ),
     name(
         "module",

@@ -158,7 +158,7 @@ class Pair:
     def step(self, actions: dict[str, Any]) -> tuple[dict, dict, dict, dict, dict]:
         self.count += 1
         cuts = {agent: self.count >= (2 if agent == "first_0" else 4) for agent in self.agents}
-        results = (dict.fromkeys(self.agents, value) for value in (np.ones(1), 1.0, False))
+        results = [dict.fromkeys(self.agents, value) for value in (np.ones(1), 1.0, False)]
         self.agents = [agent for agent in self.agents if not cuts[agent]]
         return *results, cuts, {}
 

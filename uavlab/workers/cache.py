@@ -256,6 +256,12 @@ def cache_for(origin: Origin, description: Description, workers: int, copies: in
     return _CACHES[key]
 
 
+def running() -> list[int]:
+    """Return the ids of the processes of all workers of this process."""
+    caches = [cache for (process, *_), cache in _CACHES.items() if process == os.getpid() and cache.workers]
+    return [worker.process.pid for cache in caches for worker in cache.workers.each]  # type: ignore[union-attr]
+
+
 @atexit.register
 def close_all() -> None:
     """End all workers of this process; they start again where they are needed."""

@@ -58,7 +58,8 @@ class External:
     Attributes:
         workers: Processes that step the environment; 0 for one per processor.
         copies: Copies of the environment in all workers; more worlds than that at once make more.
-        timeout_s: Seconds that a worker may take to step all its worlds once, after which it is replaced.
+        timeout_s: Seconds that a worker may take to step all its worlds once, after which it is replaced; to make
+            copies of the environment, it may take two minutes more.
         horizon: Steps after which an episode is truncated.
     """
 

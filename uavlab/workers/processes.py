@@ -155,6 +155,7 @@ class Workers:
         self.memory = mmap.mmap(self.file.fileno(), 0)
         self.rows: Rows = rows_in(self.memory, description, copies)
         self.each: list[Worker] = []
+        self.ready: set[int] = set()  # rows whose copies are made
         try:
             self.each = [self._start() for _ in range(count)]
             for worker in self.each:
@@ -189,7 +190,9 @@ class Workers:
             tasks.setdefault(row % len(self.each), []).append((row, seed))
         for number, task in tasks.items():
             self.each[number].send(task)
-        gone, failures, deadline = {}, [], time.monotonic() + timeout_s
+        more_s = START_S if pairs.keys() - self.ready else 0.0  # copies are made when they are first used
+        self.ready |= pairs.keys()
+        gone, failures, deadline = {}, [], time.monotonic() + timeout_s + more_s
         for number in tasks:
             try:
                 answer = self.each[number].receive(deadline)
@@ -207,6 +210,7 @@ class Workers:
             ConfigError: It cannot make the environment.
         """
         self.each[number].close()
+        self.ready = {row for row in self.ready if row % len(self.each) != number}
         self.each[number] = self._start()
         self._require_same(self.each[number])
 

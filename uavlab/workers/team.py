@@ -208,14 +208,11 @@ def _groups(codecs: Mapping[str, Codec]) -> dict[str, list[str]]:
 def horizon_of(env: Any) -> int | None:
     """Return the steps after which an environment ends an episode, where it says so: by its spec, or ``max_cycles``."""
     spec = getattr(getattr(env, "env", env), "spec", None)
-    for value in (
+    limits = [
         getattr(spec, "max_episode_steps", None),
-        _attribute(env, "max_cycles"),
-        _attribute(env, "max_steps"),
-    ):
-        if isinstance(value, int) and value > 0:
-            return value
-    return None
+        *(_attribute(env, name) for name in ("max_cycles", "max_steps")),
+    ]
+    return next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)
 
 
 def _attribute(env: Any, name: str) -> Any:

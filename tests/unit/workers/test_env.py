@@ -163,7 +163,7 @@ def test_rows_are_those_of_a_plain_loop(moves: bool, cut: int) -> None:
                 {("cut" if each["truncated"] else "over")} if each["truncated"] or all(each["terminated"]) else set()
             )
             if each["truncated"] or all(each["terminated"]):
-                twin.start(int(reserve[taken[n], n]))
+                twin.start(int(reserve[taken[n] % 6, n]))
                 taken[n] += 1
     assert sum(taken) > 8
     assert "cut" in ends

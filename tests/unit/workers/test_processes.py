@@ -86,6 +86,20 @@ def test_a_worker_that_is_lost_is_replaced(fault: str, why: str) -> None:
         assert workers.run({0: 5, 2: 6}, 30) == ({}, [])
 
 
+def test_making_copies_takes_longer_than_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float] = []
+
+    def receive(worker: Worker, deadline: float) -> dict:
+        limits.append(deadline - time.monotonic())
+        return {}
+
+    with started("Meadow", 1) as workers:
+        monkeypatch.setattr(Worker, "receive", receive)
+        for pairs in ({0: 1, 1: 1}, {0: None, 1: 4}, {2: 5}):
+            workers.run(pairs, 10.0)
+        assert [round(limit / 10) for limit in limits] == [13, 1, 13]
+
+
 def test_a_killed_worker_is_noticed_by_its_signal() -> None:
     with started("Meadow", 1) as workers:
         os.kill(workers.each[0].process.pid, signal.SIGKILL)
