@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.support.fixtures_config import TINY
+from uavlab.experiment.run_dir import rank_folder
 
 ROOT = Path(__file__).parents[2]
 SMALL: dict[str, Any] = {**TINY, "evaluate_every": 4, "rank_timeout_s": 8.0}
@@ -62,4 +63,4 @@ def resume(folder: Path, *words: str, **how: Any) -> Ended:
 
 def record(folder: Path, rank: int = 0) -> dict[str, Any]:
     """Return ``run.json`` of a rank."""
-    return json.loads(((folder if rank == 0 else folder / "ranks" / str(rank)) / "run.json").read_text())
+    return json.loads((rank_folder(folder, rank) / "run.json").read_text())

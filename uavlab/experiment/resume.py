@@ -20,6 +20,7 @@ from uavlab.experiment.run_dir import (
     read_status,
     require_resumable,
     restore_config,
+    run_folder_of,
 )
 from uavlab.experiment.run_state import SEGMENT, Change, machine_differences, parse_changes, restore
 from uavlab.runtime.ranks import ALONE, Ranks
@@ -42,6 +43,8 @@ def resume_run(
         FileError, ConfigError: As ``Run.resume``.
     """
     require_run(folder)  # before the lock creates a folder
+    if (whole := run_folder_of(folder)) != folder:
+        raise ConfigError(f"{folder}: the part of one rank; resume the run that it belongs to, {whole}.")
     own = rank_folder(folder, ranks.rank)
     with lock_run_dir(own):
         config, stored = restore_config(folder, *changes)
@@ -86,7 +89,7 @@ def restore_latest(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool,
         )
     reasons = require_resumable(saved.path, saved.meta["values"], run.config)
     if new:
-        run_state.adopt(run, saved)
+        run_state.adopt(run, saved, streams=before == here)
     else:
         restore(run, saved, fresh_replay, streams=before == here)
     if before != here:

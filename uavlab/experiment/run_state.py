@@ -246,7 +246,9 @@ def ranks_record(run: "Run") -> dict[str, Any]:
     ranks = run.rt.ranks
     if ranks.size == 1:
         return {}
-    return {"ranks": ranks.size, "rank": ranks.rank, "learner_digest": learner_digest(run)}
+    lost = run.status in ("failed", "diverged")  # a GPU may wait for another rank then
+    digest = {} if lost else {"learner_digest": learner_digest(run)}
+    return {"ranks": ranks.size, "rank": ranks.rank, **digest}
 
 
 def require_equal(run: "Run") -> None:
@@ -270,8 +272,10 @@ def learner_digest(run: "Run") -> str:
     return hashlib.sha256(json.dumps(sums, sort_keys=True).encode()).hexdigest()
 
 
-def adopt(run: "Run", saved: checkpoint.Checkpoint) -> None:
+def adopt(run: "Run", saved: checkpoint.Checkpoint, streams: bool = True) -> None:
     """Restore what all ranks share from a checkpoint of rank 0; worlds, replay and streams of its own stay as built.
+
+    ``streams=False`` leaves all streams as built.
 
     Raises:
         FileError: As ``restore``.
@@ -283,7 +287,7 @@ def adopt(run: "Run", saved: checkpoint.Checkpoint) -> None:
     groups |= {"source": own["source"], "learner": {**groups["learner"], **local}}
     groups |= {"streams": {**own["streams"], **shared}}
     groups |= {"counters": {**groups["counters"], "rows": torch.tensor(0)}}
-    restore(run, replace(saved, groups=groups))
+    restore(run, replace(saved, groups=groups), streams=streams)
 
 
 def decisions(run: "Run") -> list[dict[str, Any]]:

@@ -254,6 +254,15 @@ def test_settings_do_not_change_within_a_run_of_ranks(tmp_path: Path) -> None:
     train(tmp_path / "run", tiny(updates=2), watch=change)
 
 
+def test_the_part_of_a_rank_is_no_run_to_resume(whole: list[Run]) -> None:
+    part = whole[1].folder
+    assert part is not None
+    with pytest.raises(
+        ConfigError, match=r"ranks/1: the part of one rank; resume the run that it belongs to, .*whole\."
+    ):
+        Run.resume(part)
+
+
 def test_a_folder_in_use_is_refused_for_all(whole: list[Run]) -> None:
     folder = whole[0].folder
     assert folder is not None

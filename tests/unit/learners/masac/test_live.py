@@ -193,7 +193,7 @@ def test_actions_of_agents_that_are_not_live_change_no_bit(team: str, name: str)
 
 def stored(patch: pytest.MonkeyPatch) -> None:
     """Keep the stored actions."""
-    patch.setattr(base, "weigh", lambda data: replace(weigh(data), action=data.action))
+    patch.setattr(base, "weigh", lambda data, ranks: replace(weigh(data), action=data.action))
 
 
 def absent_ahead(patch: pytest.MonkeyPatch) -> None:

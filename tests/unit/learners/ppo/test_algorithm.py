@@ -305,7 +305,7 @@ def value_another_group(patch: pytest.MonkeyPatch) -> None:
 
 def forget_the_group(patch: pytest.MonkeyPatch) -> None:
     """Take the sum over the agents of a group of their means over rows for the mean of all rows of the group."""
-    patch.setattr(algorithm, "row_weights", lambda live, own: row_weights(live, tuple(AGENTS)))
+    patch.setattr(algorithm, "row_weights", lambda live, own, ranks: row_weights(live, tuple(AGENTS)))
 
 
 @pytest.mark.parametrize("mutant", [value_another_group, forget_the_group])
