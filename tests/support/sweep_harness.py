@@ -76,7 +76,9 @@ def trials_of(folder: Path) -> list[psutil.Process]:
     return own
 
 
-def kills(file: Path, folder: Path, trials: int, drivers: list[signal.Signals], seed: int) -> dict[str, Any]:
+def kills(
+    file: Path, folder: Path, trials: int, drivers: list[signal.Signals], seed: int, **env: str
+) -> dict[str, Any]:
     """Kill so many random trials, and the driver by each of these signals, then let the sweep end.
 
     Returns:
@@ -84,7 +86,7 @@ def kills(file: Path, folder: Path, trials: int, drivers: list[signal.Signals], 
     """
     dice, killed, trained, codes = random.Random(seed), 0, 0, []
     signals = [*drivers]
-    driver = start(file, folder)
+    driver = start(file, folder, **env)
     while driver.poll() is None and (killed < trials or signals):
         victims = trials_of(folder)
         if not victims:
@@ -95,7 +97,7 @@ def kills(file: Path, folder: Path, trials: int, drivers: list[signal.Signals], 
             driver.send_signal(number := signals.pop(0))
             driver.communicate()
             codes.append((number.name, driver.returncode))
-            driver = start(file, folder)
+            driver = start(file, folder, **env)
             continue
         victim = dice.choice(victims)
         with suppress(psutil.Error):
@@ -148,12 +150,12 @@ def ray_nodes(count: int, **env: str) -> Iterator[tuple[str, dict[str, str]]]:
             yield address, own
         finally:
             for node in reversed(nodes):
-                below = psutil.Process(node.pid).children(recursive=True)
+                below = psutil.Process(node.pid).children(recursive=True) if node.poll() is None else []
                 node.terminate()
                 with suppress(subprocess.TimeoutExpired):
                     node.wait(30)
                 for process in [*below, node]:
-                    with suppress(psutil.Error, ProcessLookupError):
+                    with suppress(psutil.Error):
                         process.kill()
 
 

@@ -27,6 +27,7 @@ LOOPBACK = "127.0.0.1"
 REACH = 5.0  # s to reach a cluster
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_BACKEND_LOG_LEVEL": "error",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # GPUs stay visible to trials that reserve none, as with ``local``
     "RAY_kill_child_processes_on_worker_exit": "false",  # a trial ends by itself, after its update
     "RAY_gcs_rpc_server_connect_timeout_s": "5",
