@@ -54,6 +54,10 @@ class WorldSource(Source):
         """Return figures of the episodes that ended since the last call, see ``envs.tally`` (host sync)."""
         return {} if self.worlds.tally is None else read_tally(self.env, self.worlds.tally, self.runs)
 
+    def ended(self) -> float | None:
+        """Return how many episodes of a run have ended in the present worlds, as a mean over runs (host sync)."""
+        return self.worlds.replaced.sum().item() / self.runs
+
     def tensors_to_check(self) -> CheckedTensors:
         """Return the tensors of worlds and pool; rows were checked before they were stored."""
         lead = (self.runs, self.count_of_worlds)
@@ -75,10 +79,6 @@ class WorldSource(Source):
     def worlds_in(self, state: dict[str, Tensor]) -> int:
         """Return the number of worlds of each run in a ``state_dict``."""
         return len(state["worlds.replaced"]) // self.runs
-
-    def ended(self) -> float | None:
-        """Return how many episodes of a run have ended in the present worlds, as a mean over runs (host sync)."""
-        return self.worlds.replaced.sum().item() / self.runs
 
     def keep_static(self, old: T, new: T) -> T:
         """Return ``new``, copied into the memory of ``old`` if a CUDA graph uses it."""

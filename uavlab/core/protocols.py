@@ -141,6 +141,10 @@ class Source(Protocol):
         """Return means over the episodes that ended since the last call, by name (host sync); empty without any."""
         return {}
 
+    def ended(self) -> float | None:
+        """Return how many episodes of a run have ended in the present worlds (host sync); None if nothing counts."""
+        return None
+
     def tensors_to_check(self) -> CheckedTensors:
         """Return the tensors of ``state_dict`` that were not checked when they were computed."""
         return {}
@@ -162,10 +166,6 @@ class Source(Protocol):
     def rows(self) -> dict[str, Tensor]:
         """Return replay as it lies in memory, for digests."""
         return {}
-
-    def ended(self) -> float | None:
-        """Return how many episodes of a run have ended in the present worlds (host sync); None if nothing counts."""
-        return None
 
 
 class Learner(Protocol):

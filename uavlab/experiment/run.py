@@ -22,9 +22,8 @@ from uavlab.experiment import build, change, resume, run_state, symptoms
 from uavlab.experiment.best import Which, best_policies, validate
 from uavlab.experiment.cards import run_card, run_line
 from uavlab.experiment.config import Config
-from uavlab.experiment.counts import counts
 from uavlab.experiment.export import export
-from uavlab.experiment.instruments import Instruments
+from uavlab.experiment.instruments import Instruments, counts
 from uavlab.experiment.policy import TeamPolicy, TrainedPolicy, choose
 from uavlab.experiment.run_dir import (
     STATUS,
@@ -313,7 +312,7 @@ class Run:
             self.rt.read(self.number)
             logged = {**update.metrics, **self.source.figures()}
             metrics = {name: value.double().mean().item() for name, value in logged.items()}
-            metrics |= self.instruments.read(self.rt)
+            metrics |= {**self.instruments.read(self.rt), **counts(self)}
             seeds = {name: x.double().reshape(len(x), -1).mean(1).tolist() for name, x in logged.items()}
         if self.number % settings.evaluate_every == 0:
             each = validate(self)
@@ -323,8 +322,6 @@ class Run:
             score = {f"eval/{name}": sum(values) / len(values) for name, values in each.items()}
             seeds |= {f"eval/{name}": values for name, values in each.items()}
         self._update_interrupted = False
-        if metrics is not None:
-            metrics |= counts(self)
         if metrics or score:
             self.recorder.append(self.number, self.seconds, {**(metrics or {}), **(score or {})}, seeds)
             self.stopping |= self.schedules.check_alarms(self.recorder.rows, self.number)

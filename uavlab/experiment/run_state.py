@@ -13,7 +13,7 @@ from torch import Tensor
 
 from uavlab.core.errors import FileError
 from uavlab.core.text import quote
-from uavlab.experiment.instruments import differs
+from uavlab.experiment.instruments import in_digest
 from uavlab.runtime.toggles import changes
 from uavlab.storage import checkpoint
 from uavlab.storage.board import About
@@ -273,7 +273,7 @@ def digest(run: "Run") -> str:
     parts = {f"{item.name}/{key}": tensor for item in items(run) for key, tensor in item.read().items()}
     parts |= {f"replay/{key}": tensor for key, tensor in run.source.rows().items()}
     sums = {key: _tensor_digest(tensor) for key, tensor in parts.items() if key != "counters/seconds"}
-    rows = [{key: value for key, value in row.items() if not differs(key)} for row in run.recorder.rows]
+    rows = [{key: value for key, value in row.items() if in_digest(key)} for row in run.recorder.rows]
     return hashlib.sha256(json.dumps([sums, rows], sort_keys=True).encode()).hexdigest()
 
 
