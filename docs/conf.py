@@ -31,7 +31,8 @@ python_maximum_signature_line_length = 88
 nitpick_ignore_regex = [
     ("py:.*", r"(?!uavlab\.).*"),  # names of other packages, whose pages are not here
     ("py:.*", r"uavlab\..*\.([A-Z]|Class|Function)"),  # type variables
-    ("py:.*", r"uavlab\.runtime\.(finite_check|loss_scaler|oom_retry|stage_timer)\..*"),  # inner parts of a runtime
+    ("py:.*", r"uavlab\.runtime\.(finite_check|loss_scaler|oom_retry|ranks|stage_timer)\..*"),  # inner parts of a runtime
+    ("py:class", r"uavlab\.interop\..*"),  # classes of other libraries
     ("py:class", r"uavlab\.experiment\.(config\.Config|run_state\.Change|tuning\.Trial)"),
 ]
 

@@ -10,10 +10,12 @@
 A run         train (to the end), start (step by step), resume, Run
 Its policies  load (TrainedPolicy), run.policy (TeamPolicy), evaluate (Scores), fly, export (.pt2, .onnx or a folder)
 Its page      report (of one run or several; seeds of equal settings are pooled)
+Many runs     sweep (SweepTable): presets, settings and seeds of one file, at once, to one table and one page
 Its folder    tuning (Tuning): what changed from run to run, what it did to the score, and the best settings as a file
 Measure       bench (suites of benchmarks), profile (where the time of an update goes, and which toggles help)
 Environments  make (by name), env (register a class), Env, EnvSpec, Metric, ChoiceObs, MapObs, tensors, constant
-              (numbers on a device), check_env, baseline, scene
+              (numbers on a device), check_env, baseline, scene, external (of Gymnasium and PettingZoo)
+Elsewhere     to_pettingzoo, to_gymnasium, to_torchrl: environments in these libraries
 Groups        Group, team_spec (the spec of groups that differ), join_groups, split_groups, cross_play (CrossPlay)
 Sizes         transfer (Transfer): a policy in teams of other sizes; Entities (observations that list things)
 Learners      learner (register a class), Learner, Policy, Resume, Runtime, Streams, StackedMLP, Batch, Transition,
@@ -52,13 +54,16 @@ if TYPE_CHECKING:
     from uavlab.experiment.scores import Scores
     from uavlab.experiment.transfer import Transfer
     from uavlab.experiment.tuning import Tuning, tuning
+    from uavlab.interop import to_gymnasium, to_pettingzoo, to_torchrl
     from uavlab.nets.mlp import StackedMLP
     from uavlab.ops.geometry import constant
-    from uavlab.presentation import fly, report
+    from uavlab.presentation import fly, report, sweep
     from uavlab.registration import baseline, env, learner, preset, toggle
     from uavlab.runtime.oom_retry import Rows
     from uavlab.runtime.runtime import Runtime
+    from uavlab.sweeps.table import SweepTable
     from uavlab.testing import check_env, check_learner
+    from uavlab.workers.registration import external
 
 # Idle OpenMP threads that spin starve a shared core; the variable must be set before torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -89,12 +94,15 @@ _NAMES = {
     "experiment.scores": ("Scores",),
     "experiment.transfer": ("Transfer",),
     "experiment.tuning": ("Tuning", "tuning"),
+    "workers.registration": ("external",),
+    "interop": ("to_gymnasium", "to_pettingzoo", "to_torchrl"),
     "nets.mlp": ("StackedMLP",),
     "ops.geometry": ("constant",),
-    "presentation": ("fly", "report"),
+    "presentation": ("fly", "report", "sweep"),
     "registration": ("baseline", "env", "learner", "preset", "toggle"),
     "runtime.oom_retry": ("Rows",),
     "runtime.runtime": ("Runtime",),
+    "sweeps.table": ("SweepTable",),
     "testing": ("check_env", "check_learner"),
 }  # fmt: skip
 _MODULES = {name: f"uavlab.{module}" for module, names in _NAMES.items() for name in names}
@@ -103,11 +111,12 @@ _MODULES = {name: f"uavlab.{module}" for module, names in _NAMES.items() for nam
 __all__ = [
     "Batch", "ChoiceObs", "ConfigError", "CrossPlay", "DivergedError", "Entities", "Env", "EnvSpec", "FileError",
     "Group", "Learner", "MapObs", "Metric", "MissingPackageError", "Policy", "ResourceError", "Resume", "Rollout",
-    "Rows", "Run", "Runtime", "Scores", "StackedMLP", "Streams", "TeamPolicy", "TrainedPolicy", "Transfer",
-    "Transition", "Tuning", "UavlabError", "Update", "__version__", "baseline", "bench", "check_env", "check_learner",
-    "constant", "cross_play", "env", "evaluate", "export", "fly", "join_groups", "learner", "load", "main", "make",
-    "preset", "profile", "report", "resume", "scene", "split_groups", "start", "suite", "team_spec", "tensors",
-    "toggle", "train", "transfer", "tuning",
+    "Rows", "Run", "Runtime", "Scores", "StackedMLP", "Streams", "SweepTable", "TeamPolicy", "TrainedPolicy",
+    "Transfer", "Transition", "Tuning", "UavlabError", "Update", "__version__", "baseline", "bench", "check_env",
+    "check_learner", "constant", "cross_play", "env", "evaluate", "export", "external", "fly", "join_groups",
+    "learner", "load", "main", "make", "preset", "profile", "report", "resume", "scene", "split_groups", "start",
+    "suite", "sweep", "team_spec", "tensors", "to_gymnasium", "to_pettingzoo", "to_torchrl", "toggle", "train",
+    "transfer", "tuning",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # so that type checkers report names that do not exist

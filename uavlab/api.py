@@ -5,20 +5,19 @@ of ``uavlab settings PRESET`` and ``uavlab toggles``, from the same defaults. Ex
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from uavlab.arguments import Settings, Task, Trained, config_of, layers, task_config, trained_policy
+from uavlab.arguments import Settings, Task, Trained, config_of, environment, layers, task_config, trained_policy
 from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Env
 from uavlab.core.text import quote
 from uavlab.experiment import policy as policies
 from uavlab.experiment import scores
 from uavlab.experiment.best import Which
-from uavlab.experiment.config import Device, configure
+from uavlab.experiment.config import Device
 from uavlab.experiment.cross_play import CrossPlay
 from uavlab.experiment.cross_play import cross_play as meet
 from uavlab.experiment.export import export as export_trained
@@ -30,6 +29,7 @@ from uavlab.experiment.scores import Scores
 from uavlab.experiment.transfer import Transfer, places_by_size, places_by_stage
 from uavlab.experiment.transfer import transfer as transfer_policy
 from uavlab.registration import name_and_parameters
+from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.testing.environment import check_form
 
 
@@ -43,10 +43,7 @@ def make(name: str, **parameters: Any) -> Any:
     Raises:
         ConfigError: There is no such preset, or a parameter is unknown or out of range.
     """
-    env = configure(name, parameters).env
-    if other := sorted(parameters.keys() - {field.name for field in fields(env)}):
-        raise ConfigError(f"make: {other[0]} is a setting of a run, not of {type(env).__name__}; leave it out.")
-    return env
+    return environment("make", name, parameters)
 
 
 def train(
@@ -108,8 +105,11 @@ def start(
     toggles: str | Settings | None = None,
     settings: Settings | None = None,
     out: str | Path | None = None,
+    ranks: Ranks = ALONE,
 ) -> Run:
     """Build a run as ``train`` does, without training it; iterating over it trains, update by update.
+
+    ``ranks`` are those that train it together, see ``uavlab.runtime.ranks``.
 
     >>> run = ul.start(env, updates=2, seed=1, settings={"gamma": 0.97}, toggles="eager")
     >>> [progress.number for progress in run]
@@ -123,7 +123,7 @@ def start(
     config = task_config(task, toggles, settings, given)
     if config.task.evaluation.check is None:
         check_form(config.env)
-    return Run(config, None if out is None else Path(out).expanduser())
+    return Run(config, None if out is None else Path(out).expanduser(), ranks)
 
 
 def resume(

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,19 @@ def task_config(task: Any, toggles: Any, settings: Settings | None, options: Set
     """Return the settings of a run of a task."""
     name, parameters = name_and_parameters(task)
     return configure(name, *layers(toggles, settings, options, parameters))
+
+
+def environment(function: str, task: Task, parameters: Settings) -> Any:
+    """Return the environment of a task with these parameters over it; ``function`` is named in errors.
+
+    Raises:
+        ConfigError: There is no such task, or a parameter is unknown or out of range.
+    """
+    name, own = name_and_parameters(task)
+    env = configure(name, own, parameters).env
+    if other := sorted(parameters.keys() - {field.name for field in fields(env)}):
+        raise ConfigError(f"{function}: {other[0]} is a setting of a run, not of {type(env).__name__}; leave it out.")
+    return env
 
 
 def layers(toggles: Any, settings: Any, options: Settings, parameters: Settings | None = None) -> list[Layer]:

@@ -19,7 +19,7 @@ from uavlab.core.protocols import Env, Policy, initial_memory, step_policy
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import EnvSpec, Metric, legal_of, tree_map
 from uavlab.envs.autoreset import start_worlds
-from uavlab.envs.forms import judge, move, require_tensor
+from uavlab.envs.forms import judge, move, out_of_time, require_tensor
 from uavlab.envs.presence import mean_reward
 from uavlab.ops.action_sampling import random_moves, without_padding
 
@@ -134,9 +134,11 @@ def simulate(
             require_tensor(env, f"measure[{metric.name!r}]", metrics.get(metric.name), live.shape, noise.dtype)
         metrics["return"] = mean_reward(env, state, reward)
         metrics["flight_time"] = torch.ones_like(metrics["return"])
-        metrics["timeout"] = (after.step >= spec.horizon).to(metrics["return"].dtype) * ~ended
-        yield metrics, live, live & ~ended
-        state, live = after, live & ~ended
+        late = out_of_time(env, after)
+        metrics["timeout"] = late.to(metrics["return"].dtype) * ~ended
+        left = live & ~(ended | late)
+        yield metrics, live, left
+        state, live = after, left
 
 
 def episodes(

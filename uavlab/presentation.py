@@ -1,18 +1,26 @@
-"""Flights and pages of runs, as ``ul.fly`` and ``ul.report``; both need packages that draw."""
+"""Flights, pages of runs, and sweeps, as ``ul.fly``, ``ul.report`` and ``ul.sweep``; all need packages that draw."""
 
+import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from torch import Tensor
+from tqdm.auto import tqdm
 
 from uavlab.arguments import Trained, config_of, run_folders, trained_policy
+from uavlab.core.extras import require
 from uavlab.core.protocols import Env
 from uavlab.core.text import one_line
 from uavlab.experiment import policy as policies
 from uavlab.experiment import scores
 from uavlab.experiment.config import Device
+from uavlab.sweeps.driver import run_sweep
+from uavlab.sweeps.spec import Sweep, read_sweep
+from uavlab.sweeps.table import SweepTable
 
 
 def fly(
@@ -103,3 +111,46 @@ def report(
     for note in missing:
         warnings.warn(one_line(note), stacklevel=2)
     return page
+
+
+def sweep(what: Mapping[str, Any] | str | Path, out: str | Path, *, progress: bool = True) -> SweepTable:
+    """Train all trials of a sweep, several at once, in processes of their own; write its table and its page.
+
+    Trials that are complete in the folder are not trained again, others are resumed, so a second call goes on. An
+    interrupt ends all trials after their updates.
+
+    >>> table = ul.sweep(many, "sweeps/rates", progress=False)  # goes on; nothing is left to do
+    >>> mean, low, high = table.compare("lr=0.001", "lr=0.0003")
+
+    Args:
+        what: A YAML file, or a table with its keys; ``uavlab sweep --help`` lists them.
+        out: Folder of the sweep: new, empty, or that of an earlier call.
+        progress: Draw a progress bar.
+
+    Raises:
+        ConfigError: Keys or settings are unknown or wrong, the folder is in use or holds something else, or a Ray
+            cluster cannot be joined.
+        MissingPackageError: Packages that draw, search or distribute are not installed.
+        ResourceError: The folder cannot be written.
+    """
+    table, _ = run_and_report(read_sweep(what), Path(out), Event(), progress)
+    return table
+
+
+def run_and_report(spec: Sweep, out: Path, stop: Event, progress: bool = True) -> tuple[SweepTable, Path]:
+    """Run a sweep, write its table and its page, and return both; ``stop`` ends it early."""
+    require("sweep", "sweep", "pyarrow", "plotly")
+    from uavlab.lab.sweep_report import write_sweep_report
+
+    rows, live = [], sys.stderr.isatty() or "ipykernel" in sys.modules
+    seconds = 0.5 if live else 60
+    bar = tqdm(total=spec.count, unit="trial", disable=not progress, mininterval=seconds, delay=1e-3)  # not yet
+    with bar, closing(run_sweep(spec, out, stop, lambda n: bar.set_description_str(f"{n} at once"))) as ended:
+        for row in ended:
+            rows.append(row)
+            bar.update()
+            if row["status"] not in ("complete", "interrupted"):
+                bar.write(one_line(f"{row['trial']}: {row['status']}: {row['reason']}"), file=sys.stderr)
+    table = SweepTable(out.resolve(), spec, tuple(sorted(rows, key=lambda row: row["number"])))
+    table.write()
+    return table, write_sweep_report(table)

@@ -5,7 +5,7 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from tests.support.bad_inputs import Row
 from tests.support.catalogue import ROWS, UAVLAB, differences, listing, prepare, run_row
 from tests.support.cli_runner import SETTINGS
 from tests.support.fixtures_config import train_tiny
+from tests.support.registries import registered
 
 PASSED: set[str] = set()  # rows that ended as they say
 
@@ -29,11 +30,13 @@ def complete_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Work in a folder of the test's own, on a machine without a GPU."""
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Work in a folder of the test's own, on a machine without a GPU, and forget what a row registers."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with registered():
+        yield
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)

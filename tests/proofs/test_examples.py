@@ -2,6 +2,8 @@
 
 import doctest
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,15 @@ def test_every_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         example = with_example[name]
         example.globs = names
         assert runner.run(example, clear_globs=False).failed == 0, name
+
+
+def test_the_page_on_other_libraries_runs(tmp_path: Path) -> None:
+    """The second part needs BenchMARL, in an environment of its own."""
+    first, *_ = re.findall(r"```python\n(.*?)```", (ROOT / "docs/interop.md").read_text(encoding="utf-8"), re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", first], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "{'group_0': ['agent_0'], 'group_1': ['agent_1', 'agent_2']}\n"), (
+        done.stderr
+    )
 
 
 def test_a_wrong_example_fails() -> None:

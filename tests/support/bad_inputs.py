@@ -380,4 +380,30 @@ VARIABLES = (
     ),
 )
 
-ROWS = (*CONFIGURATION, *COMMAND_LINE, *VARIABLES)
+PLACE = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+WHOLE = "ranks: {} is '{}'; expected a whole number from {} to {}."
+NO_GPU = "rank_backend: nccl needs a GPU for each rank, got 0 for 1 here; use auto or gloo."
+
+RANKS = (
+    Row(
+        "rank-1",
+        f"train {P}",
+        "ranks: WORLD_SIZE is 2, but RANK, MASTER_ADDR, MASTER_PORT is not set; start by "
+        "`torchrun --nproc-per-node=N -m uavlab train PRESET`, or unset WORLD_SIZE.",
+        env={"WORLD_SIZE": "2", "RANK": "", "MASTER_ADDR": "", "MASTER_PORT": ""},
+    ),
+    Row("rank-2 size", f"train {P}", WHOLE.format("WORLD_SIZE", "two", 1, 65536), env={"WORLD_SIZE": "two"}),
+    Row("rank-2 number", f"train {P}", WHOLE.format("RANK", "2", 0, 1), env={**PLACE, "RANK": "2"}),
+    Row("rank-2 port", f"train {P}", WHOLE.format("MASTER_PORT", "0", 1, 65535), env={**PLACE, "MASTER_PORT": "0"}),
+    Row("rank-3", f"train {P} --set rank_backend=nccl{SETTINGS}", NO_GPU, env=PLACE),
+    setting(
+        "rank-4", "rank_backend=mpi", "rank_backend: input should be 'auto', 'gloo' or 'nccl', got 'mpi' from --set"
+    ),
+    setting("rank-5", "rank_timeout_s=0.5", least("rank_timeout_s", "1", "0.5")),
+    setting(
+        "rank-6", "lr_scale=square", "lr_scale: input should be 'none', 'linear' or 'sqrt', got 'square' from --set"
+    ),
+    setting("rank-7", "warmup=-1", least("warmup", "0", "-1")),
+)
+
+ROWS = (*CONFIGURATION, *COMMAND_LINE, *VARIABLES, *RANKS)

@@ -8,11 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support import bad_curricula, bad_inputs, bad_logs, tampered_runs
+from tests.support import bad_curricula, bad_environments, bad_inputs, bad_logs, bad_sweeps, tampered_runs
 from tests.support.bad_inputs import Row
 from tests.support.cli_runner import Result, uavlab
 
-ROWS = (*bad_inputs.ROWS, *bad_curricula.ROWS, *tampered_runs.ROWS, *bad_logs.ROWS)
+ROWS = (
+    *(*bad_inputs.ROWS, *bad_curricula.ROWS, *bad_environments.ROWS, *tampered_runs.ROWS, *bad_logs.ROWS),
+    *bad_sweeps.ROWS,
+)
 UAVLAB = [sys.executable, "-m", "uavlab"]
 KINDS = {0: "", 2: "ConfigError: ", 3: "FileError: ", 5: "ResourceError: "}
 NEVER = ("Traceback", "KeyError", "NoneType", "\x1b")

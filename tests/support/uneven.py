@@ -32,9 +32,9 @@ class Uneven:
 
     metrics: ClassVar = (ul.Metric("distance", "mean", better="low"), ul.Metric("beyond", "last", bounds=(0.0, 1e-9)))
     score: ClassVar = {"distance": -1.0}
-    group_scores: ClassVar = {"plane": {"distance": -1.0}, "space": {"distance": -1.0}}
+    group_scores: ClassVar = {"plane": {"distance": -1.0}, "solid": {"distance": -1.0}}
     spec: ClassVar = ul.team_spec(
-        ul.Group("plane", NARROW, obs=2, action=2), ul.Group("space", 1, obs=3, action=3), horizon=6, initial_noise=9
+        ul.Group("plane", NARROW, obs=2, action=2), ul.Group("solid", 1, obs=3, action=3), horizon=6, initial_noise=9
     )
 
     def initial(self, noise: Tensor) -> State:
@@ -48,7 +48,7 @@ class Uneven:
         return State(pos, state.beyond + action[:, :NARROW, 2].abs().sum(1), state.step + 1)
 
     def observe(self, state: State) -> Tensor:
-        return ul.join_groups(self.spec, {"plane": state.pos[:, :NARROW, :2], "space": state.pos[:, NARROW:]})
+        return ul.join_groups(self.spec, {"plane": state.pos[:, :NARROW, :2], "solid": state.pos[:, NARROW:]})
 
     def reward(self, state: State, action: Tensor, after: State) -> Tensor:
         return -after.pos.square().sum(-1)

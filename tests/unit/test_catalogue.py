@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tests.support.bad_inputs import Row
 from tests.support.catalogue import ROWS, differences, listing, prepare, run_row
 from tests.support.cli_runner import Result, uavlab
 from tests.support.fixtures_config import train_tiny
+from tests.support.registries import registered
 
 
 @pytest.fixture(scope="module")
@@ -22,11 +24,13 @@ def complete_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Work in a folder of the test's own, on a machine without a GPU."""
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Work in a folder of the test's own, on a machine without a GPU, and forget what a row registers."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with registered():
+        yield
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if not row.alone], ids=lambda row: row.id)

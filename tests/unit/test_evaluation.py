@@ -260,3 +260,22 @@ def test_a_plan_sees_the_state_and_its_own_noise() -> None:
     for step in range(4):
         total += rng.uniform("evaluate.act", COUNT, 2)[..., 0] * (step < ends())
     torch.testing.assert_close(figures["push"], total)
+
+
+@dataclass(frozen=True)
+class CutLives(Lives):
+    """Lives that the environment cuts after three steps, before the horizon."""
+
+    horizon: int = 6
+
+    def truncated(self, state: Life) -> Tensor:
+        return state.step >= 3
+
+
+def test_episodes_that_the_environment_cuts_end_there() -> None:
+    cut = episodes(CutLives(), push, streams(), COUNT)
+    plain = episodes(Lives(horizon=3), push, streams(), COUNT)
+    assert cut.keys() == plain.keys()
+    for name, value in plain.items():
+        assert torch.equal(cut[name], value), name
+    assert cut["flight_time"].max() == 3

@@ -47,13 +47,12 @@ class Fixed:
 class Peer:
     """An experiment that runs piece by piece."""
 
-    def __init__(self, name: str, sizes: Mapping[str, Any], share_critic: bool) -> None:
-        """Build the experiment with the sizes of the driver."""
+    def __init__(self, name: str, sizes: Mapping[str, Any], share_critic: bool, task: Any = None) -> None:
+        """Build the experiment with the sizes of the driver, on ``simple_spread`` or another task."""
         folder = tempfile.mkdtemp(prefix="peers-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        task = VmasTask.SIMPLE_SPREAD.get_from_yaml()
-        task.config |= {"n_agents": sizes["agents"], "max_steps": sizes["horizon"]}
         algorithm = {"mappo": MappoConfig, "masac": MasacConfig}[name].get_from_yaml()
+        algorithm.__dict__.update(sizes.get("algorithm", {}))
         algorithm.share_param_critic = share_critic
         hidden = sizes["hidden"]
         network = MlpConfig(
@@ -63,7 +62,8 @@ class Peer:
             norm_class=torch.nn.LayerNorm,
             norm_kwargs={"normalized_shape": hidden, "elementwise_affine": False},
         )
-        self.experiment = Experiment(task, algorithm, network, 0, config(name, sizes, folder))
+        task, seed = task or simple_spread(sizes), sizes.get("seed", 0)
+        self.experiment = Experiment(task, algorithm, network, seed, config(name, sizes, folder))
         self.batches = iter(self.experiment.collector)
 
     def iteration(self) -> None:
@@ -111,6 +111,13 @@ class Peer:
         }
 
 
+def simple_spread(sizes: Mapping[str, Any]) -> Any:
+    """Return the task of VMAS with the sizes of the driver."""
+    task = VmasTask.SIMPLE_SPREAD.get_from_yaml()
+    task.config |= {"n_agents": sizes["agents"], "max_steps": sizes["horizon"]}
+    return task
+
+
 def config(name: str, sizes: Mapping[str, Any], folder: str) -> ExperimentConfig:
     """Return its settings with the sizes of the driver; all that does not train is off."""
     own, settings = sizes[name], ExperimentConfig.get_from_yaml()
@@ -123,7 +130,8 @@ def config(name: str, sizes: Mapping[str, Any], folder: str) -> ExperimentConfig
         "checkpoint_interval": 0,
         "max_n_frames": None,
         "max_n_iters": 10**6,
-        "share_policy_params": True,
+        "share_policy_params": sizes.get("share", True),
+        "gamma": sizes.get("gamma", settings.gamma),
         "adam_extra_kwargs": {"fused": True} if sizes["fused"] else {},
         "lr": sizes["lr"],
         "clip_grad_val": sizes["clip"],

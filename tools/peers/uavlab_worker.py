@@ -5,7 +5,7 @@ from typing import Any
 
 from tools.peers.worker import ONE_CRITIC, STEPS, Calls, count_steps, seconds, serve, versions
 from uavlab.experiment import build as experiment
-from uavlab.experiment.config import configure
+from uavlab.experiment.config import Config, configure
 from uavlab.training import make_cycle
 
 PACKAGES = ("uavlab", "torch", "numpy")
@@ -15,9 +15,9 @@ PARTS = ("actor", "critic", "temperature")
 class Own:
     """A run that is driven piece by piece."""
 
-    def __init__(self, name: str, sizes: Mapping[str, Any], critic: str) -> None:
-        """Build the run with the sizes of the driver."""
-        self.config = configure("spread", {**settings(name, sizes), "critic": critic})
+    def __init__(self, name: str, config: Config) -> None:
+        """Build the run."""
+        self.config = config
         self.rt, self.rng, self.learner, self.source = experiment.assemble(self.config)
         self.cycle = make_cycle(self.source, self.learner, self.rng, self.rt)
         self.repeats = STEPS if name == "masac" else 1
@@ -64,7 +64,7 @@ def settings(name: str, sizes: Mapping[str, Any]) -> dict[str, Any]:
 def build(sizes: Mapping[str, Any]) -> tuple[dict[str, Any], Calls]:
     """Build all runs; return the facts of this program, and its calls."""
     runs = {
-        f"{name}{suffix}": Own(name, sizes, critic)
+        f"{name}{suffix}": Own(name, configure("spread", {**settings(name, sizes), "critic": critic}))
         for name in ("mappo", "masac")
         for suffix, critic in (("", "central"), (ONE_CRITIC, "shared"))
     }

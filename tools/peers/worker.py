@@ -31,6 +31,13 @@ def versions(names: Iterable[str]) -> dict[str, str]:
     return {name: version(name) for name in names}
 
 
+def completion(sizes: Mapping[str, Any], act: Callable[[Any], Any]) -> float:
+    """Return the share of episodes in which a function from observations to actions reaches the goal."""
+    import uavlab as ul  # not needed by the other comparison, which measures times alone
+
+    return ul.evaluate(sizes["task"], policy=act, episodes=sizes["episodes"], device="cpu")["completion"]["mean"]
+
+
 def count_steps(calls: Calls, counts: Callable[[str], Mapping[str, int]]) -> dict[str, dict[str, int]]:
     """Make each call once; return by how much it raised the counts of Adam's steps that ``counts`` returns for it."""
     steps = {}

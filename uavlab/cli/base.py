@@ -16,7 +16,7 @@ from uavlab import __version__
 from uavlab.core import installation
 from uavlab.core.errors import ConfigError, UavlabError
 from uavlab.core.text import check_threads, one_line, printable, quote
-from uavlab.experiment.names import require_names, runs_in
+from uavlab.experiment.names import register_external, require_names, runs_in
 from uavlab.experiment.presets import presets
 from uavlab.experiment.signals import exit_immediately
 from uavlab.storage.files import require_writable, write_json
@@ -169,8 +169,26 @@ class NamesFirstGroup(click.Group):
 
 @click.group(cls=NamesFirstGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__)
-def cli() -> None:
+@click.option("--env", "trusted", multiple=True, metavar="NAME", help="Code of others that the command may run.")
+def cli(trusted: tuple[str, ...]) -> None:
     """Train teams of UAVs fast, and measure before you believe."""
+    for name in trusted:
+        register_external(name)
+
+
+def task_argument(command: Command) -> Command:
+    """Add the argument PRESET to a command, or ``--env`` in its place."""
+    env = click.option("--env", is_eager=True, metavar="NAME", help="In place of PRESET, such as pettingzoo:MODULE.")
+    return click.argument("preset", required=False, callback=_preset_or_env)(env(command))
+
+
+def _preset_or_env(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
+    env = ctx.params.pop("env", None)
+    if value is None and env is None:
+        raise click.MissingParameter(ctx=ctx, param=param)
+    if value is not None and env is not None:
+        raise ConfigError(f"got the preset {quote(value)} and --env {quote(env)}; give one of them.")
+    return env if value is None else value
 
 
 def with_settings(command: Command) -> Command:

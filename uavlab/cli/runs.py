@@ -19,17 +19,19 @@ from uavlab.cli.base import (
     layer,
     on_device,
     print_json,
+    task_argument,
     which_policy,
     with_settings,
     write_record,
 )
+from uavlab.cli.ranks import own_place, resumed, started
 from uavlab.core.errors import ConfigError, UavlabError
 from uavlab.core.text import one_line, quote
 from uavlab.experiment.signals import graceful_stop
 
 
 @cli.command()
-@click.argument("preset")
+@task_argument
 @with_settings
 @click.option("--learner", help="Learner that fits the task, such as masac, coma, mappo or ippo; default the preset's.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the run, new or empty; default runs/NAME.")
@@ -38,14 +40,16 @@ from uavlab.experiment.signals import graceful_stop
 @as_json
 def train(preset: str, out: Path | None, name: str | None, dry_run: bool, **options: Any) -> Record:
     """Train a PRESET."""
-    from uavlab import api
     from uavlab.experiment.config import configure
-    from uavlab.experiment.run_dir import require_empty, run_name
+    from uavlab.experiment.rank_runs import totals
+    from uavlab.experiment.run_dir import run_name
 
+    number, count = own_place()
     settings = layer(**options)
     config = configure(preset, settings)
-    planned = {**config.task.plan(config), **config.chosen}
-    folder = Path("runs") / run_name(f"{preset}-{config.run.seed}" if name is None else name)
+    planned = {**config.task.plan(config), **totals(config, count), **config.chosen}
+    own = re.sub(r"[^A-Za-z0-9._]+", "-", preset)[:60]  # names of external environments have other characters
+    folder = Path("runs") / run_name(f"{own}-{config.run.seed}" if name is None else name)
     if name and out:
         raise ConfigError("--name and --out both say where the run is kept; give one of them.")
     folder = out or folder
@@ -53,14 +57,13 @@ def train(preset: str, out: Path | None, name: str | None, dry_run: bool, **opti
         for key, value in planned.items():
             if value is not None:
                 echo(f"{key:22} {value}")
-        return {**planned, "estimate": _estimate(config)}
-    require_empty(folder, run=True)
+        return {**planned, "estimate": _estimate(config)} if number == 0 else {}
     what, size = next((key, value) for key, value in planned.items() if key.endswith("_bytes"))
     what = {"replay_bytes": "replay takes", "world_bytes": "worlds take"}.get(what, "flights take")
     amount = f"{planned['flights']} logs to read" if size is None else f"{what} {size / 2**20:.1f} MiB"
-    run = api.start(preset, settings=settings, out=folder)
-    echo(f"{amount}; the run is kept in {folder}")
-    return drive(run)
+    with started(preset, settings, config, folder) as run:
+        echo(f"{amount}; the run is kept in {folder}{f', and goes on from update {run.number}' if run.number else ''}")
+        return drive(run)
 
 
 def _estimate(config: Any) -> Record:
@@ -88,11 +91,10 @@ def resume(run: str, fresh_replay: bool, **options: Any) -> Record:
     count from the beginning of the run.
     """
     from uavlab.experiment.names import run_folder
-    from uavlab.experiment.run import Run
 
-    resumed = Run.resume(run_folder(run), layer(**options), fresh_replay=fresh_replay)
-    echo(f"{run}: goes on from update {resumed.number}")
-    return drive(resumed)
+    with resumed(run_folder(run), layer(**options), fresh_replay) as going:
+        echo(f"{run}: goes on from update {going.number}")
+        return drive(going)
 
 
 @cli.command()
@@ -326,7 +328,7 @@ def drive(run: Any) -> Record:
     if run.done:
         echo("nothing to do: the target was reached before; --updates sets a farther one.")
     with graceful_stop(run.stop) as received:
-        for _ in watch(run):
+        for _ in watch(run) if run.rt.ranks.rank == 0 else run:
             pass
     follow = f"{program()} {'evaluate' if run.done else 'resume'} {shlex.quote(str(run.folder))}"
     echo(f"{run.status}: {run.number} updates in {run.seconds:.0f} s; next: {follow}")

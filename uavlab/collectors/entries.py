@@ -24,6 +24,7 @@ from uavlab.replay.n_step import Returns
 from uavlab.replay.prioritized import ByPriority
 from uavlab.runtime.finite_check import require_finite
 from uavlab.runtime.oom_retry import require_memory
+from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.runtime.runtime import Runtime
 
 SURVEY_WORLDS, SURVEY_STEPS = 64, 64  # per run
@@ -65,8 +66,10 @@ def _observes_vectors(spec: EnvSpec) -> bool:
     return not spec.side or spec.features > 0
 
 
-def survey(env: Env, rng: Streams) -> Scale:
+def survey(env: Env, rng: Streams, ranks: Ranks = ALONE) -> Scale:
     """Measure mean and standard deviation of observed vectors under random actions; constant features get scale 1.
+
+    Several ``ranks`` measure those of all their worlds together.
 
     Raises:
         DivergedError: An observation is not finite.
@@ -82,8 +85,11 @@ def survey(env: Env, rng: Streams) -> Scale:
         observations.append(features_of(obs).unflatten(0, (runs, SURVEY_WORLDS)))
     seen = torch.cat(observations, 1)
     require_finite({"obs": (seen, "R N A O")})  # the initial weights of first layers depend on them
-    spread = seen.std(1)
-    return Scale(center=seen.mean(1), spread=torch.where(spread > 1e-3, spread, 1.0))
+    center, spread = ranks.mean(seen.mean(1)), seen.std(1)
+    if ranks.size > 1:
+        rows = seen.shape[1] * ranks.size
+        spread = (ranks.mean((seen - center[:, None]).square().mean(1)) * rows / (rows - 1)).sqrt()
+    return Scale(center=center, spread=torch.where(spread > 1e-3, spread, 1.0))
 
 
 def store(config: Settings, rng: Streams, rt: Runtime) -> Store:
@@ -111,7 +117,7 @@ def store(config: Settings, rng: Streams, rt: Runtime) -> Store:
         return ByStage(example, replay.capacity, transfer)
     if toggles.priorities == "off":
         return Uniform(example, replay.capacity, transfer)
-    return ByPriority(example, replay.capacity, replay, toggles.priorities, transfer, config.run.updates)
+    return ByPriority(example, replay.capacity, replay, toggles.priorities, transfer, config.run.updates, rt.ranks)
 
 
 def example_env(config: Settings) -> Any:
@@ -189,7 +195,7 @@ COLLECTORS.register(
     "off_policy",
     CollectorEntry(
         settings=ReplayConfig,
-        data=lambda config, rng, rt: survey(config.env, rng),
+        data=lambda config, rng, rt: survey(config.env, rng, rt.ranks),
         build=_build_off_policy,
         plan=_plan_off_policy,
         pace=lambda config: _agent_steps(config, config.source.world_steps),
@@ -217,7 +223,7 @@ COLLECTORS.register(
     "fixed_length",
     CollectorEntry(
         settings=FixedLengthConfig,
-        data=lambda config, rng, rt: survey(config.env, rng) if _observes_vectors(config.env.spec) else None,
+        data=lambda config, rng, rt: survey(config.env, rng, rt.ranks) if _observes_vectors(config.env.spec) else None,
         build=_build_fixed_length,
         plan=_plan_fixed_length,
         pace=lambda config: _agent_steps(config, config.source.rollout_steps),

@@ -15,7 +15,7 @@ from uavlab.core.protocols import CheckedTensors, Env, Policy, forget, initial_m
 from uavlab.core.registry import Resume
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import Batch, LiveTransition, Steps, leaves, tree_map
-from uavlab.envs.autoreset import advance
+from uavlab.envs.autoreset import Worlds
 from uavlab.runtime.runtime import Runtime
 
 T = TypeVar("T")
@@ -51,14 +51,17 @@ class FixedLengthCollector(WorldSource):
         self.policy, self.config = policy, config
         self.memory = initial_memory(policy, self.runs, config.worlds)
         self.steps = 0  # of every world
-        self._advance, self._check = rt.kernel(advance, "environment"), rt.check
+        self._check = rt.check
         self._act = rt.time_stage(partial(step_policy, policy), "acting")
 
     def world_step(self) -> Callable[[], Any]:
         """Return a function that computes one step of all worlds, the same with each call."""
-        action, _ = step_policy(self.policy, self.observations(), self._acting_noise(), self.memory)
-        noise = self._step_noise()
-        return lambda: self._advance(self.env, self.worlds, action.flatten(0, 1), noise, self.pool)
+        drawn = self._acting_noise()
+
+        def act(worlds: Worlds) -> Tensor:
+            return step_policy(self.policy, self.by_run(worlds.obs), drawn, self.memory)[0].flatten(0, 1)
+
+        return self.step_of(act, self._step_noise())
 
     @torch.no_grad()
     def next(self) -> Batch:

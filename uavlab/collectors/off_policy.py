@@ -97,7 +97,7 @@ class OffPolicyCollector(WorldSource):
         self.executor: Executor | None = None
         self.pending: Future[list[Transition]] | None = None
         self.ready: list[Transition] = []  # rows of the last round, by step, that are not stored yet
-        self._advance, self._check = rt.kernel(advance, "environment"), rt.check
+        self._check = rt.check
         if toggles.prefetch == "on":
             self.prefetcher = Prefetcher(rng.device, threaded=self.ring.cursor.device.type == "cpu")
         elif toggles.prefetch == "overlap":
@@ -247,9 +247,8 @@ class OffPolicyCollector(WorldSource):
 
     def world_step(self) -> Callable[[], Any]:
         """Return a function that computes one step of all worlds, the same with each call, and does not store it."""
-        action = random_actions(self.env.spec, self.rng, "explore", self.worlds.obs)
         noise = self.rng.uniform("step", self.config.worlds, self.env.spec.step_noise).flatten(0, 1)
-        return lambda: self._advance(self.env, self.worlds, action, noise, self.pool)
+        return self.step_of(lambda worlds: random_actions(self.env.spec, self.rng, "explore", worlds.obs), noise)
 
     @property
     def _stored(self) -> int:

@@ -10,11 +10,12 @@ from annotated_types import Ge, Le
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from uavlab.collectors.world_source import host_or_kernel
 from uavlab.core.protocols import Env, Policy, Source, initial_memory, step_policy
 from uavlab.core.registry import Resume
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import Batch, Rollout, leaves, tree_map
-from uavlab.envs.forms import judge, move, require_like
+from uavlab.envs.forms import judge, move, out_of_time, require_like
 from uavlab.envs.presence import live_at_start
 from uavlab.envs.staged import first_stage, start_noise
 from uavlab.envs.tally import add_step, read_tally, start_tally
@@ -49,8 +50,9 @@ class OnPolicyCollector(Source):
         self.form: tuple[Any, Any] | None = None  # types and shapes of the first states and observations
         blank = torch.zeros(self.runs * config.worlds, 1, dtype=rng.dtype, device=rng.device)
         self.tally = start_tally(env, blank) if tally else None
-        self._start = rt.kernel(start_and_observe, "environment")
-        self._step = rt.kernel(step_and_observe, "environment")
+        self.host_work = getattr(env, "host_work", "")
+        self._start = host_or_kernel(self.host_work, start_and_observe, rt)
+        self._step = host_or_kernel(self.host_work, step_and_observe, rt)
         self._act, self._check = rt.time_stage(partial(step_policy, policy), "acting"), rt.check
 
     def start(self) -> tuple[Any, Any]:
@@ -99,6 +101,8 @@ class OnPolicyCollector(Source):
             self._check({"reward": (reward, "R W A")})
             steps.append((reward, live, terminated))
             live = live & ~terminated
+            if hasattr(env, "truncated"):
+                live = live & ~env.truncated(state).view(*lead, 1)
             going = self._count(step, going, (before, action, state), *results)
         rewards, lives, ends = (torch.stack(each, 1) for each in zip(*steps, strict=True))
         data = Rollout(
@@ -115,14 +119,14 @@ class OnPolicyCollector(Source):
         self, number: int, going: Bool[Tensor, " B"], step: Any, reward: Tensor, terminated: Tensor
     ) -> Bool[Tensor, " B"]:
         """Add a step of worlds, of which some are ``going`` on, to the tally; return which go on after it."""
-        left = going & ~terminated.all(-1)
+        late, left = out_of_time(self.env, step[2]), going & ~terminated.all(-1)
         if self.tally is not None:
             if number == 0:
                 self.tally.running.zero_()  # worlds are stepped after their end
-            ends = torch.stack((going & ~left, left & (number == self.env.spec.horizon - 1)))
+            ends = torch.stack((going & ~left, left & late))
             tally = add_step(self.env, self.tally, step, reward, ends)
             tree_map(Tensor.copy_, self.tally, tally)  # in place, as a CUDA graph needs it
-        return left
+        return left & ~late
 
     def figures(self) -> dict[str, Float[Tensor, " R"]]:
         """Return figures of the episodes that ended since the last call, see ``envs.tally`` (host sync)."""

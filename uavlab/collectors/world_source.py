@@ -1,5 +1,6 @@
 """What collectors share whose worlds go on from batch to batch: worlds, new ones in reserve, and their stages."""
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from jaxtyping import Float
@@ -8,12 +9,17 @@ from torch import Tensor
 from uavlab.core.protocols import CheckedTensors, Env, Source
 from uavlab.core.rng import Streams
 from uavlab.core.types import leaves, load_leaves, tree_map
-from uavlab.envs.autoreset import Pool, Worlds, make_pool, start_worlds
+from uavlab.envs.autoreset import Pool, Worlds, advance, make_pool, start_worlds
 from uavlab.envs.staged import first_stage, start_noise
 from uavlab.envs.tally import read_tally
 from uavlab.runtime.runtime import Runtime
 
 T = TypeVar("T")
+
+
+def host_or_kernel(host_work: str, fn: Callable[..., Any], rt: Runtime) -> Callable[..., Any]:
+    """Wrap a step of worlds by the runtime; where they are stepped on the host, nothing is compiled."""
+    return rt.time_stage(fn, "environment") if host_work else rt.kernel(fn, "environment")
 
 
 class WorldSource(Source):
@@ -33,6 +39,8 @@ class WorldSource(Source):
         self.static = rt.toggles.graph == "cycle"  # worlds and pool stay in the memory that a CUDA graph uses
         self.share = first_stage(env, self.runs, rng)
         self.resized = False
+        self.host_work = getattr(env, "host_work", "")
+        self._advance = host_or_kernel(self.host_work, advance, rt)
         self.start_anew()
 
     def start_anew(self) -> None:
@@ -46,6 +54,22 @@ class WorldSource(Source):
         noise = self._start_noise("pool", self.depth).transpose(0, 1).flatten(1, 2)
         return make_pool(self.env, noise, self.worlds)
 
+    def step_of(self, act: Callable[[Worlds], Tensor], noise: Tensor) -> Callable[[], Any]:
+        """Return a function that computes one step of all worlds: the same with each call, or on the host the next.
+
+        Of worlds on the host, the same step again would measure how they are brought back to its beginning.
+        """
+        worlds, action = self.worlds, act(self.worlds)
+
+        def call() -> Any:
+            nonlocal worlds, action
+            after = self._advance(self.env, worlds, action, noise, self.pool)
+            if self.host_work:
+                worlds, action = after[0], act(after[0])
+            return after
+
+        return call
+
     def observations(self) -> Any:
         """Return the current observations of all agents (R W ...)."""
         return self.by_run(self.worlds.obs)
@@ -53,6 +77,14 @@ class WorldSource(Source):
     def figures(self) -> dict[str, Float[Tensor, " R"]]:
         """Return figures of the episodes that ended since the last call, see ``envs.tally`` (host sync)."""
         return {} if self.worlds.tally is None else read_tally(self.env, self.worlds.tally, self.runs)
+
+    def record(self) -> dict[str, Any]:
+        """Return what the record of a run says of the environment."""
+        return self.env.record() if hasattr(self.env, "record") else {}
+
+    def inexact(self) -> list[str]:
+        """Return why worlds cannot be repeated bit for bit."""
+        return self.env.inexact() if hasattr(self.env, "inexact") else []
 
     def ended(self) -> float | None:
         """Return how many episodes of a run have ended in the present worlds, as a mean over runs (host sync)."""

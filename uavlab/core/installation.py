@@ -22,6 +22,15 @@ def invocation() -> str:
 
 def program() -> str:
     """Return how a command begins: ``uavlab``, or the script that runs ``uavlab.cli.main`` in this process."""
+    return f"python {shlex.quote(sys.argv[0])}" if _by_script() else "uavlab"
+
+
+def entry() -> list[str]:
+    """Return what Python runs for a command like those of this process: the script of ``program``, or the package."""
+    return [str(Path(sys.argv[0]).resolve())] if _by_script() else ["-m", "uavlab"]
+
+
+def _by_script() -> bool:
     called = Path(sys.argv[0])
     named = called.suffix == ".py" and called.name not in ("__main__.py", "ipykernel_launcher.py")
-    return f"python {shlex.quote(str(called))}" if named and command_line else "uavlab"
+    return named and command_line

@@ -68,7 +68,10 @@ class Env(Protocol[S]):
     ``eval_`` fields. So are ``labels``, names for people (``uavlab.core.labels``); ``sizes``, fields that are sizes of
     a team, each a number, or fewest and most; ``perception``, fields that a policy takes along where it is scored on
     another task; and ``initial_settings``, fields that ``initial`` alone reads, which the stages of a curriculum may
-    change.
+    change. Optional functions: ``truncated(state)``, worlds that end before the horizon although tasks have not (B);
+    ``initial_where(noise, needed)``, which creates worlds as ``initial`` does where they are needed, of an environment
+    whose worlds are costly to start; and ``record()`` and ``inexact()``, what the record of a run says of it. Where
+    ``host_work`` is a text, it says why functions can be neither compiled nor part of a CUDA graph.
     """
 
     metrics: ClassVar[Any]  # a type here would refuse the narrower one that checkers infer for a class attribute
@@ -141,6 +144,14 @@ class Source(Protocol):
         """Return means over the episodes that ended since the last call, by name (host sync); empty without any."""
         return {}
 
+    def record(self) -> dict[str, Any]:
+        """Return what the record of a run says of where rows come from, such as workers that were started again."""
+        return {}
+
+    def inexact(self) -> list[str]:
+        """Return why rows cannot be repeated bit for bit."""
+        return []
+
     def ended(self) -> float | None:
         """Return how many episodes of a run have ended in the present worlds (host sync); None if nothing counts."""
         return None
@@ -174,10 +185,12 @@ class Learner(Protocol):
     Every learner needs ``policy`` and ``update``. The methods with a body are defaults for a learner whose state is the
     gradient steps (``Runtime.grad``) and tensors among its attributes, such as a target network, changed in place. The
     gradient step that is the first attribute holds the networks of its policy: one row each, the same number for each
-    of its ``runs``, an attribute.
+    of its ``runs``, an attribute. Where several ranks train together, all states are equal, but for tensors that belong
+    to the worlds of a rank, whose names in ``state_dict`` are ``local``.
     """
 
     runs: int
+    local: ClassVar[tuple[str, ...]] = ()
 
     def policy(self, spec: Any, explore: bool = False) -> Policy:
         """Return the policy in training for this environment ``spec``; with ``explore``, the one that collects rows."""

@@ -14,6 +14,7 @@ from torch import Tensor
 from uavlab.core.errors import FileError
 from uavlab.core.types import EnvSpec
 
+SHARED = {"actor", "critic", "network", "noisy", "validate"}  # first parts of names of streams that all ranks share
 INTEGER_NOISE = 2**62  # integer noise lies in [0, 2^62); `noise % n` is uniform up to a relative error of n / 2^62
 
 
@@ -21,13 +22,20 @@ class Streams:
     """One generator per run and name, created on first use and seeded from both."""
 
     def __init__(
-        self, seeds: Sequence[int], device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+        self,
+        seeds: Sequence[int],
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+        rank: int = 0,
     ) -> None:
-        """Create the streams of the runs with these seeds; they return tensors on ``device`` of type ``dtype``."""
+        """Create the streams of the runs with these seeds; they return tensors on ``device`` of type ``dtype``.
+
+        Each ``rank`` has streams of its own, but for networks and scores: there all draw the same numbers.
+        """
         self.seeds = tuple(seeds)
         self.device = torch.device(device)
         self.dtype = dtype
-        self.salt = 0
+        self.salt, self.rank = 0, rank
         self._generators: dict[tuple[int, str], torch.Generator] = {}
 
     def reopen(self, salt: int) -> None:
@@ -77,10 +85,20 @@ class Streams:
     def _generator(self, run: int, name: str) -> torch.Generator:
         key = (run, name)
         if key not in self._generators:
-            entropy = [self.seeds[run], crc32(name.encode()), *([self.salt] if self.salt else [])]
+            own = 0 if is_shared(name) else self.rank
+            entropy = [
+                self.seeds[run],
+                crc32(name.encode()),
+                *([self.salt, own] if own else [self.salt] if self.salt else []),
+            ]
             mixed = np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0]
             self._generators[key] = torch.Generator(self.device).manual_seed(int(mixed) & (2**63 - 1))
         return self._generators[key]
+
+
+def is_shared(name: str) -> bool:
+    """Return whether all ranks draw the same numbers from a stream."""
+    return name.partition(".")[0] in SHARED
 
 
 def acting_noise(rng: Streams, name: str, count: int, spec: EnvSpec) -> Float[Tensor, "R count A ..."]:

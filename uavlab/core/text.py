@@ -94,11 +94,19 @@ def yaml_value(text: str, where: str, lines: bool = False) -> Any:
     raise ConfigError(f"{place}: {one_line(problem[:300])}.")
 
 
-def yaml_lines(text: str) -> dict[str, int]:
-    """Return the line number of each key of a mapping in text that ``yaml_value`` accepts."""
+def yaml_lines(text: str, nested: bool = False) -> dict[str, int]:
+    """Return the line number of each key of a mapping in text that ``yaml_value`` accepts.
+
+    With ``nested``, keys of mappings in it have a line, too, under ``outer.inner``.
+    """
     from ruamel.yaml import YAML
 
-    return {key.value: key.start_mark.line + 1 for key, _ in YAML(typ="safe", pure=True).compose(text).value}
+    def lines(node: Any, above: str = "") -> dict[str, int]:
+        own = {f"{above}{key.value}": key.start_mark.line + 1 for key, _ in node.value}
+        inner = [lines(value, f"{above}{key.value}.") for key, value in node.value if nested and value.id == "mapping"]
+        return own | {name: line for each in inner for name, line in each.items()}
+
+    return lines(YAML(typ="safe", pure=True).compose(text))
 
 
 def _forbidden_constructs(events: Iterable[Any]) -> Iterator[tuple[int, str]]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from uavlab.core.protocols import Env
 from uavlab.core.types import LiveTransition, Transition, select, tensors, tree_map
-from uavlab.envs.forms import judge, move, require_like
+from uavlab.envs.forms import judge, move, out_of_time, require_like
 from uavlab.envs.presence import live_at_start, may_lack_agents
 from uavlab.envs.staged import stage_numbers
 from uavlab.envs.tally import Tally, add_step, start_tally
@@ -36,9 +36,13 @@ class LiveWorlds(Worlds[S]):
 
 @tensors
 class Pool(Generic[S]):
-    """New worlds and their observations: P = depth x B, ``depth`` for each running world."""
+    """New worlds and their observations: P = depth x B, ``depth`` for each running world.
 
-    state: S
+    Of an environment whose worlds are costly to start (``initial_where``), ``state`` is their noise (P K), and ``obs``
+    None: a world starts when it is taken.
+    """
+
+    state: S | Tensor
     obs: Any  # Float[Tensor, "P A O"] | ChoiceObs | MapObs
     stage_number: Int[Tensor, " P"] | None
 
@@ -64,12 +68,20 @@ def make_pool(env: Env[S], noise: Float[Tensor, "depth B K"], worlds: Worlds[S] 
     Raises:
         ConfigError: The new worlds have other types or shapes than ``worlds``, if given.
     """
+    if hasattr(env, "initial_where"):
+        return Pool(state=noise.flatten(0, 1), obs=None, stage_number=stage_numbers(env, noise.flatten(0, 1)))
     state = env.initial(noise.flatten(0, 1))
     pool = Pool(state=state, obs=env.observe(state), stage_number=stage_numbers(env, noise.flatten(0, 1)))
     if worlds is not None:
         require_like(env, "initial", state, worlds.state, noise.shape[:2].numel())
         require_like(env, "observe", pool.obs, worlds.obs, noise.shape[:2].numel())
     return tree_map(Tensor.contiguous, pool)  # gathers from views are slow
+
+
+def begin(env: Env[S], noise: Pool[S], needed: Bool[Tensor, " B"]) -> Pool[S]:
+    """Start the worlds that are needed from their noise; the others are blank."""
+    state = env.initial_where(noise.state, needed)  # type: ignore[attr-defined]
+    return Pool(state=state, obs=env.observe(state), stage_number=noise.stage_number)
 
 
 def advance(
@@ -86,7 +98,7 @@ def advance(
     after, next_obs = move(env, worlds.state, action, noise, worlds.obs)
     reward, terminated = judge(env, worlds.state, action, after, noise)
     ended = terminated.all(-1)
-    truncated = (after.step >= env.spec.horizon) & ~ended  # type: ignore[attr-defined]
+    truncated = out_of_time(env, after) & ~ended
     row = {
         "obs": worlds.obs,
         "action": action,
@@ -98,9 +110,11 @@ def advance(
     }
     done = ended | truncated
     count = len(worlds.replaced)
-    depth = len(pool.state.step) // count  # type: ignore[attr-defined]
+    depth = len(pool.state if isinstance(pool.state, Tensor) else pool.state.step) // count  # type: ignore[attr-defined]
     entry = worlds.replaced.remainder(depth) * count + torch.arange(count, device=done.device)
     spare = tree_map(lambda leaf: leaf.index_select(0, entry), pool)  # faster than indexing
+    if isinstance(spare.state, Tensor):
+        spare = begin(env, spare, done)
     successors = {
         "state": select(done, spare.state, after),
         "obs": select(done, spare.obs, next_obs),

@@ -49,6 +49,12 @@ def judge(
     return reward, terminated
 
 
+def out_of_time(env: Env[S], state: S) -> Bool[Tensor, " B"]:
+    """Return which worlds are at the horizon, or are truncated by the environment itself (``truncated``)."""
+    late = state.step >= env.spec.horizon  # type: ignore[attr-defined]
+    return late | env.truncated(state) if hasattr(env, "truncated") else late
+
+
 def require_like(env: Any, function: str, result: Any, like: Any, count: int) -> None:
     """Check that a result has the types and shapes of ``like``, for ``count`` worlds.
 

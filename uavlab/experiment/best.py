@@ -128,6 +128,7 @@ def validate(run: "Run", forced: bool = False) -> dict[str, list[float]]:
     figures = run.config.task.evaluation.figures(
         run.config, env, policy, run.rng, run.config.run.evaluate_episodes, False, build.VALIDATION
     )
+    figures = {name: run.rt.ranks.from_first(value) for name, value in figures.items()}  # so that all decide alike
     newest, number = run.learner.parameters(), run.number
     scores, counts = mean_scores(figures, [env.score]), run.schedules.counts.to(run.rt.device)
     better = run.best_team.consider(scores, newest, number, counts)

@@ -28,6 +28,7 @@ from uavlab.evaluation import COMMON, Planner, episodes, summary
 from uavlab.experiment.curriculum import parse, start_in_stages
 from uavlab.experiment.presets import Preset
 from uavlab.runtime.oom_retry import is_out_of_memory
+from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.stage_timer import Monitor
 from uavlab.runtime.toggles import TOGGLES, Toggles, eager
@@ -165,7 +166,7 @@ def _spec(env: Environment) -> Any:
     return getattr(env.kind(), "spec", None)  # ``check_env`` reports what else is wrong with the class
 
 
-def runtime(run: "RunConfig", toggles: Toggles = PLAIN) -> Runtime:
+def runtime(run: "RunConfig", toggles: Toggles = PLAIN, ranks: Ranks = ALONE) -> Runtime:
     """Choose the device, and resolve the toggles on it.
 
     Raises:
@@ -180,28 +181,40 @@ def runtime(run: "RunConfig", toggles: Toggles = PLAIN) -> Runtime:
             f"`{program()} doctor`."
         )
     device = "cuda" if cuda and run.device != "cpu" else "cpu"
-    return Runtime(torch.device(device), toggles)
+    return Runtime(torch.device(device), toggles, ranks=ranks)
 
 
-def streams(run: "RunConfig", device: torch.device, dtype: torch.dtype = torch.float32) -> Streams:
+def streams(run: "RunConfig", device: torch.device, dtype: torch.dtype = torch.float32, rank: int = 0) -> Streams:
     """Return the random streams of all runs; run r is seeded with seed + r."""
-    return Streams([run.seed + r for r in range(run.runs)], device, dtype)
+    return Streams([run.seed + r for r in range(run.runs)], device, dtype, rank)
 
 
-def assemble(config: "Config", monitor: Monitor | None = None) -> tuple[Runtime, Streams, Any, Any]:
+def assemble(
+    config: "Config", monitor: Monitor | None = None, ranks: Ranks = ALONE
+) -> tuple[Runtime, Streams, Any, Any]:
     """Build runtime, random streams, learner and source of a training loop; ``monitor`` times its stages.
 
-    Without one, a new monitor does so where the setting ``monitor`` says so.
+    Without one, a new monitor does so where the setting ``monitor`` says so. All ``ranks`` get the learner of rank 0.
 
     Raises:
         ConfigError: The settings do not fit this machine.
         ResourceError: Memory does not suffice.
     """
-    rt = runtime(config.run, config.toggles)
+    rt = runtime(config.run, config.toggles, ranks)
     rt = replace(rt, monitor=monitor or (Monitor(rt.device) if config.run.monitor else None))
-    rng = streams(config.run, rt.device)
+    rng = streams(config.run, rt.device, rank=ranks.rank)
     with rt.scope():
-        return rt, rng, *config.task.build(config, rng, rt)
+        learner, source = config.task.build(config, rng, rt)
+        if ranks.size > 1:
+            own, local = learner.state_dict(), local_names(learner)
+            state = {name: tensor if name in local else ranks.from_first(tensor) for name, tensor in own.items()}
+            learner.load_state_dict(state)
+        return rt, rng, learner, source
+
+
+def local_names(learner: Any) -> tuple[str, ...]:
+    """Return the names of a learner's tensors that belong to the worlds of a rank, and differ between ranks."""
+    return getattr(learner, "local", ())
 
 
 @contextmanager

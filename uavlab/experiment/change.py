@@ -38,6 +38,10 @@ def change(run: "Run", settings: Mapping[str, Any], by: str) -> Change | None:
             is as it was.
         ResourceError: Memory does not suffice for both runs, or the folder cannot be written. The run is as it was.
     """
+    if run.rt.ranks.size > 1:
+        raise ConfigError(
+            f"change: {run.rt.ranks.size} ranks train this run; end it, and resume it with other settings."
+        )
     config = changed_config(run, settings)
     _require_usable(run, config)
     if not (changed := changed_values(run.config.values, config.values)):

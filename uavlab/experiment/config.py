@@ -30,6 +30,7 @@ from uavlab.experiment.schedules import schedule_problems
 from uavlab.experiment.settings import evaluation_of, settings_of
 from uavlab.experiment.sizes import AUTO, AUTOMATIC, automatic_sizes
 from uavlab.experiment.validation import as_stored, strict_model, unknown_names, violations, with_tuples, wrong_values
+from uavlab.runtime.ranks import RankConfig
 from uavlab.runtime.toggles import TOGGLES, Toggle, Toggles, as_dict, eager, toggle_presets
 from uavlab.storage.files import read_regular
 
@@ -46,7 +47,7 @@ ELSEWHERE = {
 
 
 @dataclass(frozen=True)
-class RunConfig:
+class RunConfig(RankConfig):
     """Settings of a run apart from its environment, learner and toggles.
 
     Attributes:
@@ -67,8 +68,7 @@ class RunConfig:
         evaluate_episodes: Episodes per run of each of these scores.
         checkpoint_every: Updates between checkpoints.
         keep: Number of latest checkpoints that stay on disk.
-        curriculum: Table of stages through which each seed advances and falls back by its scores, see
-            ``uavlab.core.curriculum``; None trains on the task itself.
+        curriculum: Table of stages by the scores of each seed, see ``uavlab.core.curriculum``; None for the task alone.
         plateau: Table of rules by which each seed's learning rates fall when its scores stop improving, see
             ``uavlab.core.plateau``; ``{}`` takes the defaults, None leaves the rates as they are.
         alarms: Tables of limits beyond which a figure of the log should not be, see ``uavlab.core.alarms``.
@@ -157,7 +157,7 @@ def _configure(preset: str, *layers: Mapping[str, Any]) -> Config:
         given.setdefault("updates", None)
     chosen_task = task(chosen.env, _learner_name({**chosen.values, **given}, origins))
     values = {**eager(), **preset_values(chosen, chosen_task), **given, "learner": chosen_task.learner}
-    model = _model(chosen_task.settings, tuple(TOGGLES.values()))
+    model = model_of(chosen_task.settings, tuple(TOGGLES.values()))
     unknown, values = unknown_names(model, values, origins, ELSEWHERE), with_tuples(model, values)
     problems, wrong = wrong_values(model, values, origins)
     problems = unknown + problems
@@ -177,7 +177,7 @@ def beyond_limits(preset: str, stored: Mapping[str, Any]) -> dict[str, Any]:
     settings = task(presets()[preset].env, _learner_name(stored, {})).settings
     free = {each.name for part in parts(settings) for each in settings_of(part) if each.resume is not Resume.NO}
     try:
-        _model(settings, tuple(TOGGLES.values())).model_validate({k: v for k, v in stored.items() if k in free})
+        model_of(settings, tuple(TOGGLES.values())).model_validate({k: v for k, v in stored.items() if k in free})
     except ValidationError as error:
         return {str(e["loc"][0]): e["ctx"]["le"] for e in error.errors() if e["type"] == "less_than_equal"}
     return {}
@@ -301,7 +301,7 @@ def _learner_name(values: Mapping[str, Any], origins: Mapping[str, str]) -> str 
 
 
 @lru_cache
-def _model(settings: tuple[type[Any], ...], toggles: tuple[Toggle, ...]) -> type[BaseModel]:
+def model_of(settings: tuple[type[Any], ...], toggles: tuple[Toggle, ...]) -> type[BaseModel]:
     """Create one strict model with every setting of a run, anew if a toggle was registered again.
 
     Raises:

@@ -1,7 +1,10 @@
 """What a run measures of itself while it trains: the share of its time in each stage, its memory, and its counts."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
+
+from jaxtyping import Shaped
+from torch import Tensor
 
 from uavlab.experiment.schedules import gradient_steps
 from uavlab.runtime.runtime import Runtime
@@ -23,6 +26,14 @@ class Instruments:
         """Start without a reading."""
         self._before: dict[str, float] = {}
         self._of: tuple[Monitor | None, int] = (None, 0)  # the monitor, and how often it had been reset
+
+    def log(
+        self, figures: Mapping[str, Shaped[Tensor, "R ..."]], run: "Run"
+    ) -> tuple[dict[str, float], dict[str, list[float]]]:
+        """Return means of figures over seeds, with readings and counts of a run, and those of each seed (host sync)."""
+        means = {name: value.double().mean().item() for name, value in figures.items()}
+        seeds = {name: x.double().reshape(len(x), -1).mean(1).tolist() for name, x in figures.items()}
+        return means | self.read(run.rt) | counts(run), seeds
 
     def read(self, rt: Runtime) -> dict[str, float]:
         """Return shares of the time by stage (``time/NAME``) since the last call, and memory (MiB) (host sync).

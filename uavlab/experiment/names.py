@@ -3,6 +3,7 @@
 import os
 import shlex
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from uavlab.core.installation import program
 from uavlab.core.text import quote, require_known, suggest
 from uavlab.experiment.presets import presets
 from uavlab.storage.files import json_digest, read_json
+from uavlab.workers.names import is_external, require_trusted
 
 DIGEST = "sha256"  # in config.json: of the rest of it
 MAX_LISTED = 5  # runs in one message
@@ -30,7 +32,11 @@ def require_names(given: Mapping[str, Any]) -> None:
     several = given["runs"] if isinstance(given.get("runs"), tuple) else ()
     names = [given[key] for key in ("preset", "run") if key in given]
     for name in [*several, *names]:
-        task = "preset" in given or given.get("plan") is not None or (given.get("plans") and name in presets())
+        task = (
+            "preset" in given
+            or given.get("plan") is not None
+            or (given.get("plans") and (name in presets() or is_external(name)))
+        )
         is_run = os.path.exists(f"{name}/config.json")
         if is_run and "preset" in given:
             own, text = read_settings(Path(name))["preset"], shlex.quote(name)
@@ -43,8 +49,19 @@ def require_names(given: Mapping[str, Any]) -> None:
 
 
 def require_preset(name: str) -> None:
-    """Raise a ConfigError if there is no such preset."""
+    """Register an external environment of this name, and raise a ConfigError if there is no such preset."""
+    if is_external(name) and name not in presets():
+        register_external(name)
     require_known("preset", name, presets())
+
+
+def register_external(name: str) -> None:
+    """Register the external environment of this name; torch is imported once it is known to exist.
+
+    Raises:
+        ConfigError: There is no such environment, or it cannot be served.
+    """
+    import_module("uavlab.workers.registration").register(name)
 
 
 def run_folder(name: str | Path) -> Path:
@@ -116,6 +133,10 @@ def own_digest(stored: Mapping[str, Any]) -> str:
     return json_digest({name: value for name, value in stored.items() if name != DIGEST})
 
 
+def _damaged(stored: Mapping[str, Any]) -> bool:
+    return DIGEST in stored and stored[DIGEST] != own_digest(stored)
+
+
 def check_settings(path: Path, stored: dict[str, Any]) -> dict[str, Any]:
     """Return what a file holds if it is the settings of a run.
 
@@ -125,8 +146,11 @@ def check_settings(path: Path, stored: dict[str, Any]) -> dict[str, Any]:
     """
     if not isinstance(stored.get("preset"), str) or not isinstance(stored.get("values"), dict):
         raise FileError(f"{path}: expected the preset and the values of a run.")
+    if stored["preset"] not in presets() and is_external(stored["preset"]) and not _damaged(stored):
+        require_trusted(path.parent, stored["preset"])
+        register_external(stored["preset"])
     if stored["preset"] not in presets():
-        if DIGEST in stored and stored[DIGEST] != own_digest(stored):
+        if _damaged(stored):
             raise FileError(f"{path}: damaged: preset {quote(stored['preset'])}, and it does not match its own digest.")
         name, env = quote(stored["preset"]), quote(stored.get("environment", stored["preset"]))
         raise ConfigError(

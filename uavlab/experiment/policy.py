@@ -16,6 +16,7 @@ from uavlab.core.protocols import Env, Policy, initial_memory, step_policy
 from uavlab.core.rng import Streams, team_noise
 from uavlab.core.text import quote
 from uavlab.core.types import NO_FLOATS, EnvSpec, observation_shapes, observation_type, tree_map
+from uavlab.envs.forms import out_of_time
 from uavlab.evaluation import Actor, Planner
 from uavlab.experiment import build
 from uavlab.experiment.best import Which, require_groups
@@ -306,5 +307,5 @@ def fly_policy(env: Env, policy: Policy | Planner, rng: Streams, mean_action: bo
     for _ in range(spec.horizon):
         state = env.transition(state, act(state, env.observe(state)), rng.uniform("fly.step", 1, spec.step_noise)[0])
         yield state
-        if env.terminated(state).all():
+        if env.terminated(state).all() or out_of_time(env, state).all():
             return

@@ -11,15 +11,18 @@ from uavlab.core.errors import ConfigError, FileError
 from uavlab.experiment import run_state, symptoms
 from uavlab.experiment.names import require_run
 from uavlab.experiment.policy import best_updates
+from uavlab.experiment.rank_runs import require_same_settings
 from uavlab.experiment.run_dir import (
     changed_values,
     lock_run_dir,
+    rank_folder,
     read_run_files,
     read_status,
     require_resumable,
     restore_config,
 )
 from uavlab.experiment.run_state import SEGMENT, Change, machine_differences, parse_changes, restore
+from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.storage import checkpoint
 from uavlab.storage.metrics_log import Recorder
 
@@ -30,22 +33,27 @@ WITHOUT_REPLAY = f"(?!{SEGMENT}).*"
 META = {"machine": dict, "device": str, "values": dict, "lifted": list, "forced": bool, "rows": str}  # JSON
 
 
-def resume_run(kind: type["Run"], folder: Path, changes: Sequence[Mapping[str, Any]], fresh_replay: bool) -> "Run":
+def resume_run(
+    kind: type["Run"], folder: Path, changes: Sequence[Mapping[str, Any]], fresh_replay: bool, ranks: Ranks = ALONE
+) -> "Run":
     """Return the run in a folder as it was at its newest intact checkpoint, see ``Run.resume``.
 
     Raises:
         FileError, ConfigError: As ``Run.resume``.
     """
     require_run(folder)  # before the lock creates a folder
-    with lock_run_dir(folder):
+    own = rank_folder(folder, ranks.rank)
+    with lock_run_dir(own):
         config, stored = restore_config(folder, *changes)
+        require_same_settings(ranks, config.preset, config.values)
         if fresh_replay and not config.task.collector.replay:
             raise ConfigError(f"{folder}: a run of {config.preset} keeps no replay; leave out --fresh-replay.")
-        saved = newest(folder / "checkpoints", fresh_replay)
-        run = kind(config)
-        run.folder, run.recorder = folder, Recorder(folder, run_state.about(run))
+        saved, new = newest_of_all(folder, fresh_replay, ranks)
+        run = kind(config, ranks=ranks)
+        run.folder, run.recorder = own, Recorder(own, run_state.about(run))
         if saved:
-            restore_latest(run, saved, fresh_replay)
+            restore_latest(run, saved, fresh_replay, new)
+            run_state.require_equal(run)
         if run.done and any(changes):
             wanted = {key: value for layer in changes for key, value in layer.items()}
             raise ConfigError(
@@ -54,15 +62,17 @@ def resume_run(kind: type["Run"], folder: Path, changes: Sequence[Mapping[str, A
             )
         if not run.recorder.recover(run.number):
             run.not_exact_reasons.append(f"update {run.number}: rows of metrics were lost or changed")
-        status, run._config_stored = read_status(folder), stored
+        status, run._config_stored = read_status(own), stored and ranks.rank == 0
         run.command = str(status.get("command", ""))
         run.symptoms = symptoms.parse(status.get("symptoms"), run.number)
-        run._files_seen = read_run_files(folder)
+        run._files_seen = read_run_files(own)
     return run
 
 
-def restore_latest(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool) -> None:
+def restore_latest(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool, new: bool = False) -> None:
     """Restore a newly built run from its newest checkpoint, and record why it cannot be repeated exactly.
+
+    A ``new`` rank takes over what all ranks share, from the checkpoint of rank 0.
 
     Raises:
         FileError: The checkpoint does not fit the settings.
@@ -75,19 +85,25 @@ def restore_latest(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool)
             f"over. Resume it on {before}, or go on with new streams: --device {here}."
         )
     reasons = require_resumable(saved.path, saved.meta["values"], run.config)
-    restore(run, saved, fresh_replay, streams=before == here)
+    if new:
+        run_state.adopt(run, saved)
+    else:
+        restore(run, saved, fresh_replay, streams=before == here)
     if before != here:
         run.rng.reopen(saved.step)
         reasons.append(f"{before} -> {here}, new random streams")
     reasons += machine_differences(saved.meta["machine"], run.machine)
     reasons += ["replay started anew"] * fresh_replay
+    count, size = saved.meta.get("ranks", 1), run.rt.ranks.size
+    reasons += [f"ranks {count} -> {size}, each with its own worlds and batch"] * (count != size)
     run.forced = saved.meta["forced"] and run.done
     reasons += ["it was scored once more, at its former target"] * (saved.meta["forced"] and not run.done)
-    run.recorder.saved_digest = saved.meta["rows"]
+    if not new:
+        run.recorder.saved_digest = saved.meta["rows"]
     run.best_team.updates[:, 0] = torch.tensor(best_updates(saved.meta, run.config.run.runs))
     since = [f"update {saved.step}: {why}" for why in reasons]
     run.not_exact_reasons = list(dict.fromkeys([*saved.meta["lifted"], *run.not_exact_reasons, *since]))
-    run.last, run.linkable = saved.path, not fresh_replay and not run.source.resized
+    run.last, run.linkable = saved.path, not new and not fresh_replay and not run.source.resized
     run.changes = parse_changes(saved.meta.get("changes"))
     if changed := changed_values(saved.meta["values"], run.config.values):
         run.changes.append(Change(saved.step, changed, "resume"))
@@ -97,8 +113,44 @@ def restore_latest(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool)
     run.schedules.apply(run.source, run.learner)
 
 
-def newest(folder: Path, fresh_replay: bool) -> checkpoint.Checkpoint | None:
-    """Read the newest intact checkpoint of a run in ``folder``; None if it has none yet.
+def newest_of_all(folder: Path, fresh_replay: bool, ranks: Ranks) -> tuple[checkpoint.Checkpoint | None, bool]:
+    """Read the newest checkpoint of a run that all ranks have; None if it has none yet.
+
+    A rank that was not there when it was saved is new, and reads that of rank 0.
+
+    Returns:
+        The checkpoint of this rank, and whether it is new.
+
+    Raises:
+        FileError: As ``newest``.
+    """
+    most: int | None = None
+    while True:
+        saved, new = newest(folder / "checkpoints", fresh_replay, most) if ranks.rank == 0 else None, False
+        step = int(ranks.from_first(torch.tensor(-1 if saved is None else saved.step)))
+        if step < 0:
+            return None, False
+        if ranks.rank > 0:
+            place = Path("checkpoints", checkpoint.folder_name(step))
+            first = checkpoint.load(folder / place, WITHOUT_REPLAY)
+            new = first.meta.get("ranks", 1) <= ranks.rank
+            saved = first if new else _intact(rank_folder(folder, ranks.rank) / place, fresh_replay)
+        if not ranks.any(saved is None):
+            return saved, new
+        most = step - 1
+
+
+def _intact(path: Path, fresh_replay: bool) -> checkpoint.Checkpoint | None:
+    """Read the checkpoint of a rank; None if it is missing or broken."""
+    try:
+        return checkpoint.load(path, WITHOUT_REPLAY if fresh_replay else ".*")
+    except FileError as error:
+        warnings.warn(f"{error} All ranks go on from an earlier checkpoint.", stacklevel=3)
+        return None
+
+
+def newest(folder: Path, fresh_replay: bool, most: int | None = None) -> checkpoint.Checkpoint | None:
+    """Read the newest intact checkpoint of a run in ``folder``, at most of update ``most``; None if it has none yet.
 
     Raises:
         FileError: No checkpoint is intact (if replay alone is damaged, the message suggests ``--fresh-replay``), or the
@@ -106,7 +158,7 @@ def newest(folder: Path, fresh_replay: bool) -> checkpoint.Checkpoint | None:
     """
     if not any(folder.glob("ckpt-*")):
         return None
-    saved = _newest_intact(folder, fresh_replay)
+    saved = _newest_intact(folder, fresh_replay, most)
     if "learner" not in saved.groups:
         raise FileError(f"{folder.parent}: an exported copy holds the policy alone; resume the run that it is from.")
     meta = saved.meta
@@ -117,12 +169,12 @@ def newest(folder: Path, fresh_replay: bool) -> checkpoint.Checkpoint | None:
     return saved
 
 
-def _newest_intact(folder: Path, fresh_replay: bool) -> checkpoint.Checkpoint:
+def _newest_intact(folder: Path, fresh_replay: bool, most: int | None) -> checkpoint.Checkpoint:
     if fresh_replay:
-        return checkpoint.newest(folder, WITHOUT_REPLAY)
+        return checkpoint.newest(folder, WITHOUT_REPLAY, most)
     try:
-        return checkpoint.newest(folder)
+        return checkpoint.newest(folder, most=most)
     except FileError as error:
         with warnings.catch_warnings(action="ignore"):
-            step = checkpoint.newest(folder, WITHOUT_REPLAY).step  # raises the same error if more is damaged
+            step = checkpoint.newest(folder, WITHOUT_REPLAY, most).step  # raises the same error if more is damaged
         raise FileError(f"{error} At update {step} replay alone is broken: --fresh-replay goes on from it.") from error

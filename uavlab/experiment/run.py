@@ -23,11 +23,13 @@ from uavlab.experiment.best import Which, best_policies, validate
 from uavlab.experiment.cards import run_card, run_line
 from uavlab.experiment.config import Config
 from uavlab.experiment.export import export
-from uavlab.experiment.instruments import Instruments, counts
+from uavlab.experiment.instruments import Instruments
 from uavlab.experiment.policy import TeamPolicy, TrainedPolicy, choose
+from uavlab.experiment.rank_runs import ends
 from uavlab.experiment.run_dir import (
     STATUS,
     lock_run_dir,
+    rank_folder,
     read_run_files,
     record_divergence,
     require_empty,
@@ -36,6 +38,7 @@ from uavlab.experiment.run_dir import (
 from uavlab.experiment.run_state import TIMED, Change, Progress
 from uavlab.experiment.schedules import Schedules
 from uavlab.experiment.signals import defer_interrupt
+from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.storage import checkpoint
 from uavlab.storage.files import reserve_space, write_json, write_last
 from uavlab.storage.machine import describe
@@ -50,20 +53,21 @@ class Run:
     ('complete', 2, 0)
     """
 
-    def __init__(self, config: Config, folder: Path | None = None) -> None:
-        """Build learner and source, and create the folder if one is given.
+    def __init__(self, config: Config, folder: Path | None = None, ranks: Ranks = ALONE) -> None:
+        """Build learner and source, and create the folder if one is given; ``ranks`` train the run together.
 
         Raises:
             ConfigError: The folder is not empty or in use, or the settings do not fit this machine.
         """
         if folder is not None:
-            require_empty(folder, run=True)
+            folder = require_empty(rank_folder(folder, ranks.rank), run=True)
         self.config, self.command = config, invocation()
         with build.enough_memory():
-            self.rt, self.rng, self.learner, self.source = build.assemble(config)
+            self.rt, self.rng, self.learner, self.source = build.assemble(config, ranks=ranks)
         with self.rt.scope():
             self.machine = describe(self.rt.device)
         self.number, self.seconds, self.stopping = 0, 0.0, False
+        self.all_stop = False  # whether a rank was asked to end before the last update, as all ranks know
         self.status, self.digest = "new", ""
         self.not_exact_reasons = [TIMED] if config.run.minutes else []  # why it cannot be repeated bit for bit
         self.forced = False  # whether the last score was taken because the run ended, not because one was due
@@ -81,28 +85,31 @@ class Run:
         self._config_stored = True  # whether the folder holds the settings of this object
         self._files_seen = b""  # settings and status in the folder as this object wrote them
         self.best_team, self.best_groups = best_policies(config, self.learner.parameters())
-        self.schedules = Schedules(config, self.rng.seeds, self.source, self.learner)
+        self.schedules = Schedules(config, self.rng.seeds, self.source, self.learner, ranks.size)
         self.folder, self.recorder = folder, Recorder(folder, run_state.about(self))
         if folder is not None:
-            with lock_run_dir(folder, new=True):
+            with ranks.in_turn(first=True), lock_run_dir(folder, new=True):
                 write_config(folder, config)
                 self._write_status("new")
 
     @classmethod
-    def resume(cls, folder: Path, *changes: Mapping[str, Any], fresh_replay: bool = False) -> "Run":
+    def resume(
+        cls, folder: Path, *changes: Mapping[str, Any], fresh_replay: bool = False, ranks: Ranks = ALONE
+    ) -> "Run":
         """Continue from the newest intact checkpoint in ``folder``, or from the start if it has none.
 
         Args:
             folder: Folder of the run.
             changes: Layers of settings to change; each must be declared as resumable.
             fresh_replay: Start with empty replay, which is filled by random actions before the next update.
+            ranks: Those that train it from now on.
 
         Raises:
             FileError: The folder is no run, no checkpoint in it is intact, or it is an exported copy.
             ConfigError: Another process uses the folder, a change does not fit the saved state or sets no later target,
                 or the run has no replay to fill.
         """
-        return resume.resume_run(cls, folder, changes, fresh_replay)
+        return resume.resume_run(cls, folder, changes, fresh_replay, ranks)
 
     __repr__ = run_line
     _repr_html_ = run_card
@@ -187,7 +194,7 @@ class Run:
                 self._fail(error)
                 raise
             finally:
-                self.stopping = False
+                self.stopping = self.all_stop = False
                 self.recorder.close()
 
     @property
@@ -217,19 +224,20 @@ class Run:
     def _updates(self) -> Generator["Progress", None, None]:
         late = 0.0  # seconds of scores and saves, which count from the next update on: a checkpoint cannot hold its own
         try:
-            while not (self.stopping or self.done):
+            while not ends(self):
                 rt = self.rt  # another one after a change of settings
                 steps = training(self.source, self.learner, self.rng, rt, self.number)
                 if rt.monitor is not None:
                     rt.monitor.reset()  # it times this thread
                 with rt.scope():
-                    while rt is self.rt and not (self.stopping or self.done):
+                    while rt is self.rt and not ends(self):
                         began, before = time.monotonic(), self.seconds + late
                         with defer_interrupt():
                             self._update_interrupted = True
                             if (update := self._update(steps)) is None:
                                 break
-                            self.seconds = before + time.monotonic() - began
+                            self.seconds, stop = rt.ranks.largest(before + time.monotonic() - began, self.stopping)
+                            self.all_stop = stop > 0
                             progress = self._after(update)
                             late = before + time.monotonic() - began - self.seconds
                         yield progress
@@ -241,6 +249,7 @@ class Run:
 
     def _update(self, steps: Iterator[tuple[int, Update]]) -> Update | None:
         """Make an update; None if it is the first one after a change of settings and fails, so that this is undone."""
+        self.schedules.warm_up(self.source, self.learner, self.number)
         try:
             self.number, update = next(steps)
         except Exception as error:
@@ -294,7 +303,7 @@ class Run:
             ResourceError: The checkpoint cannot be written.
         """
         saved = self.last and self.linkable and self.last.name == checkpoint.folder_name(self.number)
-        if self.folder is None or saved:
+        if self.folder is None or not self.rt.ranks.any(not saved):
             return
         began = time.perf_counter()
         check_state(self.source, self.learner, self.rt, self.number)
@@ -310,10 +319,7 @@ class Run:
         saving = self.number % settings.checkpoint_every == 0
         if self.number % settings.log_every == 0 or self.number == 1 or saving:
             self.rt.read(self.number)
-            logged = {**update.metrics, **self.source.figures()}
-            metrics = {name: value.double().mean().item() for name, value in logged.items()}
-            metrics |= {**self.instruments.read(self.rt), **counts(self)}
-            seeds = {name: x.double().reshape(len(x), -1).mean(1).tolist() for name, x in logged.items()}
+            metrics, seeds = self.instruments.log({**update.metrics, **self.source.figures()}, self)
         if self.number % settings.evaluate_every == 0:
             each = validate(self)
         elif self.done and torch.isinf(self.best_score).any() and not self.schedules.begun:  # host sync

@@ -25,6 +25,7 @@ from uavlab.storage import checkpoint
 from uavlab.storage.files import MAX_JSON_BYTES, json_digest, put_aside, read_json, read_regular, write_json
 
 CONFIG, STATUS, LOCK = "config.json", "run.json", ".lock"
+RANKS = "ranks"  # folder of the parts of all ranks but the first
 IN_MEMORY = Path("this run")  # in messages
 NO_GROUP = "(?!)"  # of a checkpoint: its manifest alone
 MAX_LISTED = 5  # changed settings in one message
@@ -65,6 +66,16 @@ def lock_run_dir(folder: Path | None, new: bool = False) -> Iterator[None]:
         yield
     finally:  # also after an interrupt: a notebook's traceback keeps this frame and its lock alive
         lock.release()
+
+
+def rank_folder(folder: Path, rank: int) -> Path:
+    """Return where a rank keeps its part of the run in a folder, which itself is that of rank 0."""
+    return folder if rank == 0 else folder / RANKS / str(rank)
+
+
+def run_folder_of(part: Path) -> Path:
+    """Return the folder of the run to which the part of a rank belongs."""
+    return part.parents[1] if part.parent.name == RANKS else part
 
 
 def read_run_files(folder: Path) -> bytes:
@@ -297,5 +308,6 @@ def advice(error: DivergedError, config: Config, folder: Path | None, last: Path
     rates = " ".join(f"--set {name}={value / 2:g}" for name, value in known.items() if value)
     if last is None:
         return f"Nothing was saved before; start a new run with lower rates and gradients: {rates}."
-    resume = f"{program()} resume {shlex.quote(str(folder))} {rates}"
+    where = run_folder_of(last.parents[1])
+    resume = f"{program()} resume {shlex.quote(str(where))} {rates}"
     return f"{last.name} is the last good state: `{resume}` goes on from it."

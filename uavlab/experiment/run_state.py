@@ -4,15 +4,17 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from uavlab.core.errors import FileError
+from uavlab.core.errors import FileError, RankError
+from uavlab.core.rng import is_shared
 from uavlab.core.text import quote
+from uavlab.experiment.build import local_names
 from uavlab.experiment.instruments import in_digest
 from uavlab.runtime.toggles import changes
 from uavlab.storage import checkpoint
@@ -127,6 +129,9 @@ def save(run: "Run", folder: Path) -> tuple[Path, int]:
 
     Returns:
         The checkpoint and the bytes written for it.
+
+    Raises:
+        RankError: The learners of several ranks differ, or another rank failed.
     """
     previous = run.last if run.linkable else None
     there = [] if previous is None else checkpoint.list_groups(previous)
@@ -147,9 +152,13 @@ def save(run: "Run", folder: Path) -> tuple[Path, int]:
         "decisions": decisions(run),
         "alarms": run.schedules.alarms,
         "changes": changes_as_json(run.changes),
+        **ranks_record(run),
     }
     linked = (previous, unchanged) if previous is not None and unchanged else None
-    path = checkpoint.save(folder, run.number, groups, meta, run.config.run.keep, linked)
+    keep = run.config.run.keep + (run.rt.ranks.rank > 0)  # others save before rank 0, whose checkpoint counts for all
+    require_equal(run)
+    with run.rt.ranks.in_turn(first=False):
+        path = checkpoint.save(folder, run.number, groups, meta, keep, linked)
     written = sum(tensor.nbytes for tensors in groups.values() for tensor in tensors.values())
     LOG.info("update %d: saved %s, %.1f MiB", run.number, path, written / 2**20)
     return path, written
@@ -217,7 +226,7 @@ def status_record(run: "Run", reason: str) -> dict[str, Any]:
         "seconds": round(run.seconds, 3),
         "seeds": list(run.rng.seeds),
         "digest": run.digest,
-        "not_exact": run.not_exact_reasons,
+        "not_exact": [*run.not_exact_reasons, *run.source.inexact()],
         **({"changes": changes_as_json(run.changes)} if run.changes else {}),
         "symptoms": [asdict(each) for each in run.symptoms],
         **({"chosen": run.config.chosen} if run.config.chosen else {}),
@@ -225,9 +234,56 @@ def status_record(run: "Run", reason: str) -> dict[str, Any]:
         **({"alarms": run.schedules.alarms} if run.config.run.alarms else {}),
         "toggles": {**changes(run.rt.requested), "fell_back": run.rt.fell_back},
         "retries": run.rt.retries,
+        **({"environment": record} if (record := run.source.record()) else {}),
         "saves": saves(run),
+        **ranks_record(run),
         "machine": run.machine,
     }
+
+
+def ranks_record(run: "Run") -> dict[str, Any]:
+    """Return how many ranks train a run, and the digest of the learner's state that all have; empty of one alone."""
+    ranks = run.rt.ranks
+    if ranks.size == 1:
+        return {}
+    return {"ranks": ranks.size, "rank": ranks.rank, "learner_digest": learner_digest(run)}
+
+
+def require_equal(run: "Run") -> None:
+    """Check that the learners of all ranks have the same state.
+
+    Raises:
+        RankError: They differ.
+    """
+    ranks = run.rt.ranks
+    if ranks.size > 1 and not ranks.agree(learner_digest(run)):
+        raise RankError(
+            f"update {run.number}: the learners of {ranks.size} ranks differ; expected equal ones. Every gradient must "
+            "pass through a gradient step of rt.grad, and what belongs to the worlds of a rank be named in `local`."
+        )
+
+
+def learner_digest(run: "Run") -> str:
+    """Return a SHA-256 of a learner's state, without what belongs to the worlds of a rank."""
+    state = run.learner.state_dict().items()
+    sums = {name: _tensor_digest(tensor) for name, tensor in state if name not in local_names(run.learner)}
+    return hashlib.sha256(json.dumps(sums, sort_keys=True).encode()).hexdigest()
+
+
+def adopt(run: "Run", saved: checkpoint.Checkpoint) -> None:
+    """Restore what all ranks share from a checkpoint of rank 0; worlds, replay and streams of its own stay as built.
+
+    Raises:
+        FileError: As ``restore``.
+    """
+    own = {item.name: {name: tensor.clone() for name, tensor in item.read().items()} for item in items(run)}
+    local = {name: own["learner"][name] for name in local_names(run.learner) if name in own["learner"]}
+    shared = {name: state for name, state in saved.groups["streams"].items() if is_shared(name) or name == "salt"}
+    groups = {name: state for name, state in saved.groups.items() if not name.startswith(SEGMENT)}
+    groups |= {"source": own["source"], "learner": {**groups["learner"], **local}}
+    groups |= {"streams": {**own["streams"], **shared}}
+    groups |= {"counters": {**groups["counters"], "rows": torch.tensor(0)}}
+    restore(run, replace(saved, groups=groups))
 
 
 def decisions(run: "Run") -> list[dict[str, Any]]:

@@ -82,8 +82,13 @@ class Schedules:
         alarms: Those that went off, each with its update and text.
     """
 
-    def __init__(self, config: "Config", seeds: Sequence[int], source: Source, learner: Any) -> None:
-        """Start all seeds at the first stage, and at the full rates; ``source`` and ``learner`` follow them."""
+    def __init__(self, config: "Config", seeds: Sequence[int], source: Source, learner: Any, ranks: int = 1) -> None:
+        """Start all seeds at the first stage, and at the full rates; ``source`` and ``learner`` follow them.
+
+        Rates are multiplied as ``lr_scale`` says for so many ``ranks``.
+        """
+        self.scale = {"none": 1.0, "linear": float(ranks), "sqrt": math.sqrt(ranks)}[config.run.lr_scale]
+        self.warmup, self.warm = config.run.warmup, 1.0  # its updates, and the share of the rates that holds now
         self.task, self.progression = config.evaluation, progression(config, seeds)
         self.rates = Rates(config.run.plateau, len(seeds))
         self.limits = [Alarm(**table) for table in config.run.alarms or ()]
@@ -141,9 +146,15 @@ class Schedules:
         if self.progression:
             self.progression.apply(source)
             shares = shares * torch.tensor(self.progression.rates())
-        if self.progression or self.rates.rules:
+        if self.progression or self.rates.rules or self.scale != 1 or self.warmup:
             for step in gradient_steps(learner):
-                step.set_rates(shares)
+                step.set_rates(shares * self.scale * self.warm)
+
+    def warm_up(self, source: Source, learner: Any, number: int) -> None:
+        """Set the rates of the next update after update ``number``, while they rise."""
+        if number < self.warmup:
+            self.warm = (number + 1) / self.warmup
+            self.apply(source, learner)
 
     def check_alarms(self, rows: Sequence[Mapping[str, Any]], update: int) -> bool:
         """Warn of each alarm that goes off with the last row of the log; return whether one ends the run."""

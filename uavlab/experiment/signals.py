@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from threading import current_thread, main_thread
 from types import FrameType
+from typing import Any
 
 Handler = Callable[[int, FrameType | None], None]
 ENDING = (signal.SIGINT, signal.SIGTERM)
@@ -26,8 +27,8 @@ def _exit_process(number: int, frame: FrameType | None) -> None:
 
 
 @contextmanager
-def graceful_stop(stop: Callable[[], None]) -> Iterator[list[int]]:
-    """Call ``stop`` on the first SIGINT or SIGTERM; end the process on the second.
+def graceful_stop(stop: Callable[[], None], end: Callable[[int], Any] = sys.exit) -> Iterator[list[int]]:
+    """Call ``stop`` on the first SIGINT or SIGTERM; end the process by ``end`` on the second.
 
     Yields:
         The signals received so far.
@@ -38,7 +39,7 @@ def graceful_stop(stop: Callable[[], None]) -> Iterator[list[int]]:
         received.append(number)
         if len(received) > 1:
             os.write(2, b"\nended at once; the last checkpoint stands\n")
-            sys.exit(128 + number)
+            end(128 + number)
         stop()
 
     with _handling(handler, *ENDING):

@@ -1,9 +1,9 @@
 """Prioritized replay: rows are sampled by the magnitude of their TD errors, without a host sync.
 
 Row i of priority p_i is drawn with probability P(i) = p_i^alpha / sum_k p_k^alpha, one row from each of N equal parts
-of the mass. Its weight is w_i / max_j w_j with w_i = (size P(i))^-beta and the maximum over the batch. A new row gets
-the largest priority so far, which decays by 1/1024 with each batch: one very large error would otherwise put new rows
-first for the rest of the run.
+of the mass. Its weight is w_i / max_j w_j with w_i = (size P(i))^-beta and the maximum over the batch, or those of all
+ranks. A new row gets the largest priority so far, which decays by 1/1024 with each batch: one very large error would
+otherwise put new rows first for the rest of the run.
 
 Source:
     Schaul et al. 2016, "Prioritized Experience Replay": probabilities, eq. 1; new rows, algorithm 1; weights and how
@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 
 import torch
 from annotated_types import Ge, Le
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError, FileError
@@ -24,6 +24,7 @@ from uavlab.core.types import Transition, Update
 from uavlab.ops import sum_tree
 from uavlab.replay.buffer import Store, Transfer
 from uavlab.replay.ring import describe_leaf
+from uavlab.runtime.ranks import ALONE, Ranks
 
 DECAY = 1024  # batches in which the largest priority falls to 1/e
 DRAWS = 100_000  # batches of a schedule where the length of the run is not known
@@ -68,16 +69,17 @@ class ByPriority(Store):
         by: Literal["mean", "max"] = "mean",
         transfer: Transfer | None = None,
         updates: int | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         """Reserve rows, and a tree over them; ``by`` reduces the errors of all agents to one priority.
 
-        ``updates`` is the length of the run.
+        ``updates`` is the length of the run; weights are relative to the largest one of all ``ranks``.
 
         Raises:
             ConfigError: The capacity exceeds that of a tree (2^26).
         """
         runs, device = example.reward.shape[0], example.reward.device
-        self.config, self.by = config, by
+        self.config, self.by, self.ranks = config, by, ranks
         self.tree = sum_tree.empty(runs, capacity, device)
         super().__init__(example, capacity, transfer)
         self.largest = torch.full((runs,), sum_tree.UNIT, device=device)
@@ -99,7 +101,10 @@ class ByPriority(Store):
         beta = self.anneal(self.config.priority_beta, 1.0, noise.device)
         self.draws.add_(1)
         self.largest.sub_(self.largest // DECAY)
-        return index, importance_weights(mass.to(noise.device), beta)
+        share = mass.to(noise.device)
+        if self.ranks.size > 1:  # each has a sum of masses of its own
+            share = share / (self.tree.levels[0].sum(1, keepdim=True) / self.ring.size).to(noise.device)
+        return index, importance_weights(share, beta, self.ranks)
 
     def feedback(self, index: Int[Tensor, "R N"], update: Update, replaced: Bool[Tensor, "R N"] | None = None) -> None:
         """Set the priorities of rows by their TD errors, except for rows ``replaced`` since the draw.
@@ -198,9 +203,12 @@ class ByPriority(Store):
             )
 
 
-def importance_weights(mass: Int[Tensor, "R N"], beta: Tensor | float) -> Float[Tensor, "R N"]:
-    """Return w_i / max_j w_j = (min_j mass_j / mass_i)^beta, as P(i) = mass_i / total."""
-    return (mass.amin(1, keepdim=True) / mass).pow(beta)
+def importance_weights(mass: Shaped[Tensor, "R N"], beta: Tensor | float, ranks: Ranks = ALONE) -> Float[Tensor, "R N"]:
+    """Return w_i / max_j w_j = (min_j mass_j / mass_i)^beta, as P(i) = mass_i / total.
+
+    With several ranks, masses are relative to the mean of their own replay.
+    """
+    return (ranks.min(mass.amin(1, keepdim=True)) / mass).pow(beta)
 
 
 def joint_priority(error: Float[Tensor, "R N A"], by: Literal["mean", "max"]) -> Float[Tensor, "R N"]:

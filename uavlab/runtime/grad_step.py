@@ -12,6 +12,7 @@ from torch import Tensor
 
 from uavlab.runtime.loss_scaler import Scaler
 from uavlab.runtime.oom_retry import Microbatcher, Rows, join_pieces, reserve, split_rows
+from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.runtime.toggles import Toggles
 
 __all__ = ["ADAM_EPS", "MOMENTS", "GradientStep", "Rows"]
@@ -43,6 +44,7 @@ class GradientStep:
         scaler: Scaler | None = None,
         microbatcher: Microbatcher | None = None,
         scope: Callable[[str], AbstractContextManager] = nullcontext,
+        ranks: Ranks = ALONE,
     ) -> None:
         """Create the optimizers; steps change the given tensors in place.
 
@@ -55,8 +57,9 @@ class GradientStep:
             scaler: The loss scale that all gradient steps of an iteration share.
             microbatcher: Splits the batches, and records its retries.
             scope: Times the stages ``forward``, ``backward`` and ``optimizer``.
+            ranks: Those whose gradients are averaged before they are clipped, so that all take the same step.
         """
-        self.scope = scope
+        self.scope, self.ranks = scope, ranks
         self.owners, self.clip, self.stacked = [list(owner) for owner in owners], clip, stacked
         self.scaler, self.microbatcher = scaler, microbatcher or Microbatcher(toggles.micro_batches)
         groups = [self.parameters] if toggles.optimizers == "one" else self.owners
@@ -114,7 +117,7 @@ class GradientStep:
         batcher.phase = "optimizer"
         with self.scope("optimizer"):
             batcher.run(what, lambda _: reserve(self._scratch, self.device), inputs, self._memory, split=False)
-            return metrics, self._apply(gradients)
+            return metrics, self._apply(self.ranks.means(gradients))
 
     def set_rates(self, share: Float[Tensor, " R"]) -> None:
         """Set the share of the learning rate at which each run's networks learn from now on."""

@@ -19,8 +19,9 @@ from uavlab.runtime.finite_check import DeferredCheck, require_finite
 from uavlab.runtime.grad_step import CompiledStep, GradientStep
 from uavlab.runtime.loss_scaler import Scaler
 from uavlab.runtime.oom_retry import Microbatcher, Rows
+from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.runtime.stage_timer import Monitor
-from uavlab.runtime.toggles import TOGGLES, Toggles, changes, resolve
+from uavlab.runtime.toggles import TOGGLES, Toggles, changes, resolve, with_toggles
 
 F = TypeVar("F", bound=Callable)
 STAGE = {"act": "acting", "environment": "environment", "targets": "target"}
@@ -37,6 +38,7 @@ class Runtime:
         fell_back: Reasons of fallbacks by name of the toggle, for the record of the run.
         monitor: Timer of the stages of the loop, or None.
         retries: Work repeated in smaller pieces because memory was refused, for the record of the run.
+        ranks: This process among those that train the run.
         microbatchers: One for each function whose batches are split, in the order in which functions were wrapped.
         toggles: The toggles in effect; those that cannot be used on this device have their defaults.
     """
@@ -46,12 +48,17 @@ class Runtime:
     fell_back: dict[str, str] = field(default_factory=dict)
     monitor: Monitor | None = None
     retries: list[dict[str, Any]] = field(default_factory=list)
+    ranks: Ranks = ALONE
     microbatchers: list[Microbatcher] = field(default_factory=list)
     toggles: Toggles = field(init=False)
 
     def __post_init__(self) -> None:
         """Resolve the toggles, and report those that cannot be used on this device."""
         toggles, reasons = resolve(self.requested, self.device)
+        if self.ranks.size > 1:
+            unusable = not_with_ranks(toggles)
+            toggles = with_toggles(toggles, {name: TOGGLES[name].default for name in unusable})
+            reasons |= unusable
         object.__setattr__(self, "toggles", toggles)
         for name, reason in reasons.items():
             self.fall_back(name, reason)
@@ -116,7 +123,7 @@ class Runtime:
         if isinstance(parameters, Tensor):
             parameters, stacked = [[parameters.detach().clone().requires_grad_()]], True
             kind = GradientStep if self.toggles.compile == "off" else CompiledStep
-        return kind(parameters, lr, clip, stacked, self.toggles, self.scaler, self._microbatcher(), scope)
+        return kind(parameters, lr, clip, stacked, self.toggles, self.scaler, self._microbatcher(), scope, self.ranks)
 
     def split_batch(self, fn: Callable[..., Any], what: str, axis: int) -> Callable[..., Any]:
         """Split the batch of a pure function into ``micro_batches`` pieces, and into more if memory is refused.
@@ -205,6 +212,18 @@ class Runtime:
 
     def _compile(self, fn: F, name: str) -> F:
         return wrappers.compile_function(fn, name, self.toggles.compile, partial(self.fall_back, "compile"))
+
+
+def not_with_ranks(toggles: Toggles) -> dict[str, str]:
+    """Return the toggles that several ranks cannot use, and why."""
+    reasons = {
+        name: f"{what} cannot combine the gradients of several ranks"
+        for name, what in (("compile", "compiled code"), ("graph", "a graph"))
+        if getattr(toggles, name) != TOGGLES[name].default
+    }
+    if toggles.prefetch == "on" and toggles.priorities != "off":
+        reasons["prefetch"] = "a thread that draws batches cannot compare their weights with those of other ranks"
+    return reasons
 
 
 @contextmanager

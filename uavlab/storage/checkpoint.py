@@ -137,15 +137,15 @@ def load(path: Path, only: str = ".*") -> Checkpoint:
     return Checkpoint(path, body["step"], groups, body["meta"], body["versions"])
 
 
-def newest(folder: Path, only: str = ".*") -> Checkpoint:
-    """Load the intact checkpoint of the highest step, and warn about each later one that is broken.
+def newest(folder: Path, only: str = ".*", most: int | None = None) -> Checkpoint:
+    """Load the intact checkpoint of the highest step, at most ``most``, and warn about each later one that is broken.
 
     Groups that ``only`` excludes are not read and may be broken.
 
     Raises:
         FileError: There is no intact checkpoint; the message says what is wrong with each candidate.
     """
-    candidates, problems = _checkpoints(folder), []
+    candidates, problems = _checkpoints(folder, most), []
     for path in sorted(candidates, key=lambda path: (_step(path), path.suffix == ""), reverse=True):
         try:
             checkpoint = load(path, only)
@@ -157,8 +157,8 @@ def newest(folder: Path, only: str = ".*") -> Checkpoint:
         for problem in problems:
             warnings.warn(f"{problem} Falling back to {path.name}.", stacklevel=2)
         return checkpoint
-    if set(_checkpoints(folder)) != set(candidates):  # a run saved and pruned meanwhile
-        return newest(folder, only)
+    if set(_checkpoints(folder, most)) != set(candidates):  # a run saved and pruned meanwhile
+        return newest(folder, only, most)
     unfinished = len(list(folder.glob(UNFINISHED + "*")))
     reasons = " ".join(problems) or f"Unfinished ones: {unfinished}."
     raise FileError(f"{folder} holds no intact checkpoint. {reasons}")
@@ -177,8 +177,9 @@ def folder_name(step: int) -> str:
     return f"ckpt-{step:012d}"
 
 
-def _checkpoints(folder: Path) -> list[Path]:
-    return [path for path in folder.glob("ckpt-*") if NAME.fullmatch(path.name) and path.is_dir()]
+def _checkpoints(folder: Path, most: int | None = None) -> list[Path]:
+    paths = [path for path in folder.glob("ckpt-*") if NAME.fullmatch(path.name) and path.is_dir()]
+    return paths if most is None else [path for path in paths if _step(path) <= most]
 
 
 def _step(path: Path) -> int:

@@ -15,6 +15,7 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.groups import padded_actions, split_groups
 from uavlab.core.protocols import Env
 from uavlab.core.types import NO_FLOATS, leaves, observation_shapes, observation_type, select, tree_map
+from uavlab.envs.forms import out_of_time
 from uavlab.ops.action_sampling import without_padding
 
 ACTIONS = ("random", "corner", "zero")
@@ -56,7 +57,7 @@ class CheckedRollout:
         world = self.alone()
         self.check_alone(results, self.results(tree_map(lambda t: t[world], state), action[world], noise[world])[1])
         ended = results["terminated"].all(-1)
-        truncated = (after.step >= self.spec.horizon) & ~ended
+        truncated = out_of_time(self.env, after) & ~ended
         early = results["terminated"].any(-1) & ~ended & ~truncated & (not self.spec.deaths)
         self.counts.update(terminated=int(ended.sum()), truncated=int(truncated.sum()), tensors=len(results))
         self.counts.update(unmarked=int(early.sum()))
@@ -117,6 +118,8 @@ class CheckedRollout:
         try:
             result = getattr(self.env, function)(*args)
         except Exception as error:
+            if isinstance(error, ConfigError) and hasattr(self.env, "host_work"):
+                raise  # it says itself what another process did
             do = "Check shapes against spec, and how many numbers of noise it declares."
             self.refuse(function, f"{type(error).__name__} ({error}){line_of(error, self.env)}", "a result", do)
         if not torch.equal(generator, torch.get_rng_state()):

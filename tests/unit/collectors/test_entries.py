@@ -7,11 +7,13 @@ import torch
 from torch import Tensor
 
 from tests.support.fixtures_config import tiny
+from tests.support.lockstep import ThreadRank, together
+from uavlab.collectors import entries
 from uavlab.collectors.entries import SURVEY_STEPS, SURVEY_WORLDS, survey, world_bytes
 from uavlab.core.errors import ConfigError
 from uavlab.core.registry import COLLECTORS
 from uavlab.core.rng import Streams
-from uavlab.core.types import leaves
+from uavlab.core.types import EnvSpec, Scale, leaves
 from uavlab.envs.leader_follower.env import LeaderFollower, State
 from uavlab.experiment import build
 from uavlab.experiment.config import configure
@@ -83,3 +85,33 @@ def test_a_policy_with_memory_does_not_fill_replay(monkeypatch: pytest.MonkeyPat
 
 def at_rest(obs: Tensor, noise: Tensor | None, memory: Tensor) -> tuple[Tensor, Tensor]:
     return obs[..., :2] * 0, memory
+
+
+class Sample(Streams):
+    """Streams whose survey is a half of the rows that a process alone draws."""
+
+    def uniform(self, name: str, *shape: int) -> Tensor:
+        whole = super().uniform(name, len(self.halves) * shape[0], *shape[1:])
+        return whole.chunk(len(self.halves), 1)[self.own]
+
+    halves, own = (0, 1), 0
+
+
+def test_ranks_survey_all_their_worlds_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    def half(rank: ThreadRank) -> Scale:
+        rng = Sample((3, 8), dtype=torch.float64)
+        rng.own = rank.rank
+        return survey(ENV, rng, rank)
+
+    monkeypatch.setattr(entries, "random_actions", lambda spec, rng, name, obs: still(spec, obs))
+    halves, mutant = together(half), together(half, deaf=frozenset({"survey"}))
+    monkeypatch.setattr(entries, "SURVEY_WORLDS", 2 * SURVEY_WORLDS)
+    whole = survey(ENV, Streams((3, 8), dtype=torch.float64))
+    for scale in halves:
+        close(scale.center, whole.center)
+        close(scale.spread, whole.spread)
+    assert not torch.allclose(mutant[0].center, whole.center)
+
+
+def still(spec: EnvSpec, obs: Tensor) -> Tensor:
+    return torch.zeros(len(obs), spec.agents, spec.action, dtype=obs.dtype)

@@ -111,6 +111,23 @@ def test_what_is_done_after_an_end_is_dead() -> None:
     assert not data.live[:, 2:, :, 1::2].any()
 
 
+class Cut(type(TINY_MISSION)):
+    """A mission that is truncated after two steps."""
+
+    def truncated(self, state):
+        return state.step >= 2
+
+
+def test_what_comes_after_a_truncation_is_dead() -> None:
+    one = OnPolicyCollector(Cut(**given(TINY_MISSION)), at_random, RolloutConfig(4), Streams((0,)), RT, tally=True)
+    data = one.next().data
+    assert data.live[:, :2].all()
+    assert not data.live[:, 2:].any()
+    figures = one.figures()
+    assert figures["episode/flight_time"].tolist() == [2.0]
+    assert figures["episode/timeout"].tolist() == [1.0]
+
+
 def test_numbers_that_are_not_finite_are_refused() -> None:
     class Broken(type(TINY_MISSION)):
         def observe(self, state):

@@ -4,9 +4,13 @@ from typing import Any
 
 import torch
 
+from tests.support.registries import registered
+from uavlab.collectors.world_source import host_or_kernel
 from uavlab.core.types import Batch
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
+from uavlab.runtime.runtime import Runtime
+from uavlab.workers.registration import external
 
 TINY = {"hidden": 8, "batch": 8, "worlds": 4, "learning_starts": 8, "capacity": 64, "threads": 1}
 
@@ -60,3 +64,29 @@ def test_a_state_of_as_many_worlds_is_restored() -> None:
     assert torch.equal(other.source.worlds.obs, run.source.worlds.obs)
     other.source.load_state_dict({**state, "worlds.replaced": torch.zeros(6)})
     assert other.source.resized
+
+
+def test_steps_on_the_host_are_not_compiled() -> None:
+    class Compiling(Runtime):
+        def kernel(self, fn: Any, name: str, part: bool = False) -> Any:
+            return f"kernel {name}"
+
+    assert host_or_kernel("other processes", len, Compiling()) is len
+    assert host_or_kernel("", len, Compiling()) == "kernel environment"
+
+
+def test_a_timed_step_goes_on_where_worlds_are_on_the_host() -> None:
+    with registered():
+        run = Run(configure(external("tests.support.strangers:Meadow", moves=False), {**TINY, "workers": 1}))
+        assert "CUDA graph" in run.source.host_work
+        assert run.source.record()["workers"] == 1
+        assert run.source.inexact() == []
+        before, step = run.source.record().get("rebuilt", 0), run.source.world_step()
+        steps = [int(step()[0].state.step[0]) for _ in range(3)]
+        assert steps == [1, 2, 3]
+        assert run.source.record()["rebuilt"] == before
+    plain = run_with()
+    step = plain.source.world_step()
+    first, second = step()[0].state.step, step()[0].state.step
+    assert torch.equal(first, second)
+    assert (plain.source.host_work, plain.source.record(), plain.source.inexact()) == ("", {}, [])

@@ -17,6 +17,7 @@ from uavlab.core.errors import FallbackWarning, MissingPackageError, UavlabError
 from uavlab.core.extras import install_command, require
 from uavlab.envs.mapping import fusion, implementation
 from uavlab.envs.mapping.numpy_reference import HostMapping
+from uavlab.interop import to_gymnasium, to_pettingzoo, to_torchrl
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
 from uavlab.storage.metrics_log import Recorder
@@ -48,6 +49,7 @@ def unguarded(source: str, path: str) -> Iterator[str]:
     """Yield imports that the base does not satisfy, unless the module or its package requires the extra first."""
     guarded = {extra for extra in PROJECT["optional-dependencies"] if f'require("{extra}"' in source}
     guarded |= {"lab"} if path.startswith("lab/") else set()  # required by the package
+    guarded |= {"external", "torchrl"} if path.startswith("interop/") else set()  # required by its functions
     guarded |= {"tensorboard"} if 'find_spec("tensorboard")' in source else set()
     guarded |= {"mapping"} if path == "envs/mapping/fusion_numba.py" else set()  # imported where numba is known
     guarded |= {"wandb", "mlflow"} if path == "storage/trackers.py" else set()  # required by their names
@@ -108,6 +110,11 @@ def host_mapping(path: Path) -> None:
         ("sklearn", "telemetry", item_dataset),
         ("cv2", "mapping", host_mapping),
         ("cv2", "mapping", lambda path: HostMapping()),
+        ("pettingzoo", "external", lambda path: to_pettingzoo("spread")),
+        ("gymnasium", "external", lambda path: to_pettingzoo("spread")),
+        ("gymnasium", "external", lambda path: to_gymnasium("spread")),
+        ("torchrl", "torchrl", lambda path: to_torchrl("spread")),
+        ("tensordict", "torchrl", lambda path: to_torchrl("spread")),
     ],
 )
 def test_each_use_names_its_extra(

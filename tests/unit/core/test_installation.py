@@ -49,8 +49,11 @@ def test_the_program_is_that_of_the_command(monkeypatch: pytest.MonkeyPatch, cal
     monkeypatch.setattr(sys, "argv", [called, "train"])
     monkeypatch.setattr(installation, "command_line", True)
     assert installation.program() == program
+    script = [] if program == "uavlab" else [str(Path(called).resolve())]
+    assert installation.entry() == (script or ["-m", "uavlab"])
     monkeypatch.setattr(installation, "command_line", False)  # a script that trains has no commands
     assert installation.program() == "uavlab"
+    assert installation.entry() == ["-m", "uavlab"]
 
 
 def test_a_checkout_has_its_own_notebooks_and_records() -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from uavlab.core.errors import FileError
-from uavlab.core.rng import INTEGER_NOISE, Streams, acting_noise
+from uavlab.core.rng import INTEGER_NOISE, Streams, acting_noise, is_shared
 from uavlab.core.types import EnvSpec
 
 DRAWS = ("uniform", "normal", "integers")
@@ -120,3 +120,26 @@ def test_noise_to_act_on_is_what_the_team_needs() -> None:
     assert 0 <= chosen.min() <= chosen.max() < 1
     assert steered.shape == (2, 4, 3, 1)
     assert steered.min() < 0
+
+
+def test_ranks_share_the_streams_of_networks_and_scores_alone() -> None:
+    ranks = [Streams([5, 6], rank=rank) for rank in range(3)]
+    for name in ("actor", "critic", "network", "noisy", "validate", "validate.step"):
+        assert is_shared(name)
+        assert equal(draws(ranks[0], name), draws(ranks[1], name))
+    for name in ("worlds", "act", "step", "replay", "evaluate.step", "actors"):
+        assert not is_shared(name)
+        first, *others = (draws(rank, name) for rank in ranks)
+        assert equal(first, draws(Streams([5, 6]), name))  # rank 0 draws as a process alone
+        assert not equal(first, others[0])
+        assert not equal(*others)
+
+
+def test_new_streams_of_a_rank_are_its_own_too() -> None:
+    ranks = [Streams([5], rank=rank) for rank in range(2)]
+    before = [draws(rank) for rank in ranks]
+    for rank in ranks:
+        rank.reopen(7)
+    after = [draws(rank) for rank in ranks]
+    assert not equal(*after)
+    assert not any(equal(a, b) for a in before for b in after)

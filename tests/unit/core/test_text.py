@@ -120,3 +120,9 @@ def test_a_file_is_refused_by_line() -> None:
 
 def test_lines_of_names() -> None:
     assert yaml_lines("# a run\r\nlr: 1\r\nbatch:\r\n  2\r\n'seed': 3") == {"lr": 2, "batch": 3, "seed": 5}
+
+
+def test_keys_of_inner_mappings_have_lines_too() -> None:
+    text = "a:\n  b: 1\n  c: {d: [{e: 2}],\n    f: 3}\nb: 4\n2: {}\n"
+    assert yaml_lines(text) == {"a": 1, "b": 5, "2": 6}
+    assert yaml_lines(text, nested=True) == {**yaml_lines(text), "a.b": 2, "a.c": 3, "a.c.d": 3, "a.c.f": 4}

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from uavlab.core.types import EnvSpec, LiveTransition, Metric, Transition, leaves, tensors
+from uavlab.core.types import EnvSpec, LiveTransition, Metric, Transition, leaves, tensors, tree_map
+from uavlab.envs import autoreset
 from uavlab.envs.autoreset import Pool, Worlds, advance, make_pool, start_worlds
 from uavlab.envs.leader_follower.env import LeaderFollower
 
@@ -213,3 +214,48 @@ def test_worlds_are_independent_of_their_neighbours() -> None:
         for all_rows, alone in zip(together, flight(slice(b, b + 1)), strict=True):
             for (name, x), (_, y) in zip(leaves(all_rows), leaves(alone), strict=True):
                 torch.testing.assert_close(x[b : b + 1], y, rtol=1e-12, atol=1e-12, msg=f"{name} of world {b}")
+
+
+@dataclass(frozen=True)
+class Costly(Counting):
+    """Counting worlds that start where they are needed, and that the environment truncates after two steps."""
+
+    def initial_where(self, noise: Tensor, needed: Tensor) -> Count:
+        STARTED.append(needed.tolist())
+        return tree_map(lambda leaf: leaf * needed, self.initial(noise))
+
+    def truncated(self, state: Count) -> Tensor:
+        return state.step >= 2
+
+
+STARTED: list[list[bool]] = []
+
+
+def test_worlds_that_are_costly_to_start_wait_as_noise() -> None:
+    env, noise = Costly(), torch.tensor([[[1.0, 9.0], [2.0, 1.0], [3.0, 9.0]], [[4.0, 9.0], [5.0, 9.0], [6.0, 9.0]]])
+    worlds = start_worlds(env, noise[0])
+    pool = make_pool(env, noise, worlds)
+    STARTED.clear()
+    assert pool.obs is None
+    assert torch.equal(pool.state, noise.flatten(0, 1))
+    worlds, row = advance(env, worlds, ACTION, NOTHING, pool)  # the second one ends
+    assert STARTED == [[False, True, False]]
+    assert worlds.state.name.tolist() == [1, 2, 3]
+    assert worlds.obs.flatten().tolist() == [1001, 2000, 3001]
+    assert row.truncated.tolist() == [False] * 3
+    worlds, row = advance(env, worlds, ACTION, NOTHING, pool)
+    assert STARTED[1:] == [[True, True, True]]
+    assert row.truncated.tolist() == [True, False, True]  # by the environment, before the horizon of 4
+    assert row.terminated.flatten().tolist() == [False, True, False]
+    assert worlds.state.name.tolist() == [1, 5, 3]
+
+
+def test_new_worlds_that_are_not_started_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    env, noise = Costly(), torch.tensor([[[1.0, 9.0], [2.0, 1.0], [3.0, 9.0]]])
+    worlds = start_worlds(env, noise[0])
+    monkeypatch.setattr(autoreset, "begin", lambda env, spare, needed: begin_all(env, spare, needed & False))
+    worlds, _ = advance(env, worlds, ACTION, NOTHING, make_pool(env, noise, worlds))
+    assert worlds.state.name.tolist() != [1, 2, 3]
+
+
+begin_all = autoreset.begin

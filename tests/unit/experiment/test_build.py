@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from tests.support.fixtures_config import sizes, tiny
+from tests.support.lockstep import ThreadRank, together
 from uavlab.collectors import entries
+from uavlab.core import rng as rng_module
 from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.core.registry import COLLECTORS, LEARNERS, Environment
 from uavlab.core.rng import Streams
@@ -172,3 +174,28 @@ def test_a_toggle_of_the_default_set_is_no_fallback_where_its_part_is_missing(mo
             warnings.simplefilter("always")
             rt, *_ = build.assemble(config)
         assert list(rt.fell_back) == reasons
+
+
+@pytest.mark.parametrize("learner", ["masac", "mappo"])
+def test_all_ranks_start_with_the_learner_of_rank_0(learner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configure("leader_follower", sizes("leader_follower", learner), {"learner": learner})
+
+    def states(rank: ThreadRank) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+        _, rng, built, source = build.assemble(config, ranks=rank)
+        assert rng.rank == rank.rank
+        return {name: each.clone() for name, each in built.state_dict().items()}, source.state_dict()
+
+    monkeypatch.setattr(rng_module, "SHARED", set())  # as a learner that draws from streams of its own
+    (first, worlds), (second, others) = together(states)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert not torch.equal(worlds["worlds.obs"], others["worlds.obs"])
+    monkeypatch.setattr(ThreadRank, "from_first", lambda rank, tensor: tensor)  # the mutant
+    (first, _), (second, _) = together(states)
+    assert not all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_tensors_of_the_worlds_of_a_rank_are_not_shared() -> None:
+    config = configure("leader_follower", sizes("leader_follower", "mappo"), {"learner": "mappo", "memory": 4})
+    _, _, learner, _ = build.assemble(config)
+    assert set(build.local_names(learner)) < set(learner.state_dict())
+    assert build.local_names(object()) == ()

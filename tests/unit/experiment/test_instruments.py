@@ -196,3 +196,10 @@ def test_a_run_logs_them_and_its_digest_leaves_them_out() -> None:
     assert sum(value for name, value in row.items() if name.startswith("time/")) == pytest.approx(1)
     assert not any(name.startswith(("time/", "memory/")) for row in plain.recorder.rows for name in row)
     assert plain.digest == watched.digest
+
+
+def test_figures_are_means_over_seeds_and_those_of_each() -> None:
+    figures = {"loss": torch.tensor([[1.0, 3.0], [5.0, 7.0]]), "return": torch.tensor([2.0, 4.0])}
+    means, seeds = Instruments().log(figures, Runtime())
+    assert means == {"loss": 4.0, "return": 3.0}
+    assert seeds == {"loss": [2.0, 6.0], "return": [2.0, 4.0]}

@@ -23,6 +23,8 @@ REFUSALS = (
     ["settings", "mapping_quik"],
     ["profile", "no_such"],
     ["check", "no_such"],
+    ["train", "--env", "pettingzoo:no_such_module"],
+    ["evaluate", "gymnasium:NoSuch-v1", "--policy", "random"],
     ["resume", "runs/no_such"],
     ["evaluate", "no_such"],
     ["evaluate", TEAM, "runs/no_such"],
@@ -115,3 +117,21 @@ def test_a_folder_of_runs_lists_them(tmp_path: Path) -> None:
     with pytest.raises(FileError) as caught:
         names.read_settings(tmp_path)
     assert str(caught.value).endswith(f"is no run; runs in it: {tmp_path / 'a'}, {tmp_path / 'b'}.")
+
+
+def test_a_folder_starts_no_code_that_it_names(here: Path) -> None:
+    for preset in ("os:system,command=touch harm", "harm.py:make", "pettingzoo:harm"):
+        (here / "harm.py").write_text("open('harm', 'w')\n")
+        (here / "other" / "config.json").write_text(json.dumps({"preset": preset, "values": {}}))
+        for command in (["resume", "other"], ["evaluate", "other"], ["fly", "other"]):
+            result = uavlab(*command)
+            assert result.code == 2
+            assert "must not start by itself; if you trust it, run `uavlab --env " in result.err
+    assert not (here / "harm").exists()
+
+
+def test_a_damaged_name_starts_nothing_either(here: Path) -> None:
+    stored = {"preset": "gymnasium:CartPole-v1", "values": {}, "sha256": "0"}
+    (here / "other" / "config.json").write_text(json.dumps(stored))
+    with pytest.raises(FileError, match="damaged"):
+        names.read_settings(Path("other"))

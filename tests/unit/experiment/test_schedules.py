@@ -9,7 +9,7 @@ import pytest
 from tests.support.fixtures_config import stop_and_resume, tiny, train_run
 from uavlab.core.errors import ConfigError, TrainingWarning
 from uavlab.experiment.run import Run
-from uavlab.experiment.schedules import Rates, gradient_steps
+from uavlab.experiment.schedules import Rates, Schedules, gradient_steps
 
 PLATEAU = {"factor": 0.5, "patience": 0, "threshold": 1.0, "cooldown": 0, "least": 0.25}
 
@@ -96,3 +96,25 @@ def test_an_alarm_of_a_figure_that_no_row_has_is_warned_of_once() -> None:
 def test_bad_tables_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         tiny(**changes)
+
+
+@pytest.mark.parametrize(("how", "share"), [("none", 1.0), ("linear", 4.0), ("sqrt", 2.0)])
+def test_rates_grow_with_the_number_of_ranks_as_asked(how: str, share: float) -> None:
+    run = Run(tiny(lr_scale=how))
+    schedules = Schedules(run.config, run.rng.seeds, run.source, run.learner, ranks=4)
+    assert schedules.scale == share
+    assert [step.own_rate is None for step in gradient_steps(run.learner)] == [how == "none"] * 3
+    if how != "none":
+        assert rates(run) == [share]
+
+
+def test_rates_rise_in_the_first_updates() -> None:
+    run = Run(tiny(warmup=4, updates=6))
+    assert [rates(run)[0] for _ in run.train()] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+
+
+def test_rates_that_rise_are_resumed_exactly(tmp_path: Path) -> None:
+    whole = train_run(tiny(warmup=6), tmp_path / "whole")
+    resumed = stop_and_resume(tiny(warmup=6), tmp_path / "run")
+    assert (resumed.digest, rates(resumed)) == (whole.digest, [1.0])
+    assert train_run(tiny(warmup=5)).digest != whole.digest

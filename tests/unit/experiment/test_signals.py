@@ -32,6 +32,15 @@ def test_the_first_stops_and_the_second_ends() -> None:
         assert (end.value.code, stops) == (130, [1])
 
 
+def test_the_second_may_end_the_process_in_another_way() -> None:
+    ends: list[int] = []
+    with graceful_stop(lambda: None, ends.append):
+        interrupt()
+        assert ends == []
+        interrupt()
+        assert ends == [130]
+
+
 def test_a_block_is_done_before_it_is_interrupted() -> None:
     done = []
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tests.support.devices import DEVICES, capture
+from tests.support.lockstep import ThreadRank, together
 from tests.support.named_rows import RUNS, check, named, rows
 from tests.support.plain_priorities import UNIT, digest, draw, random_operations, small
 from tests.support.sync_debug import sync_debug
@@ -215,7 +216,7 @@ def set_forgetting_the_largest(replay: ByPriority, index: Tensor, priority: Tens
     replay.largest.fill_(UNIT)
 
 
-def weigh_over_the_whole_ring(mass: Tensor, beta: Tensor | float) -> Tensor:
+def weigh_over_the_whole_ring(mass: Tensor, beta: Tensor | float, ranks: Any = None) -> Tensor:
     return (1 / mass).pow(beta)
 
 
@@ -445,3 +446,25 @@ def test_a_captured_graph_gives_the_same_bits_without_a_host_sync(device: str) -
             replay()
     assert torch.equal(sum_tree.masses(here.tree), sum_tree.masses(there.tree).cpu())
     assert torch.equal(here.refused, there.refused.cpu())
+
+
+def weights_of_two_ranks(deaf: frozenset[str] = frozenset()) -> list[list[float]]:
+    """Return the weights of two draws by two ranks: masses 1 and 3 of two rows, and 2, 2, 2 and 6 of four."""
+
+    def work(rank: ThreadRank) -> list[float]:
+        replay = ByPriority(rows(named(1)), 8, PriorityConfig(priority_beta=1.0), ranks=rank)
+        mass = torch.tensor([[1, 3] if rank.rank == 0 else [2, 2, 2, 6]] * RUNS) * UNIT
+        replay.ring.size.fill_(mass.shape[1])
+        sum_tree.fill(replay.tree, mass)
+        _, weights = replay.choose(torch.zeros_like(mass))
+        return sorted(set(weights.flatten().tolist()))
+
+    return together(work, deaf=deaf)
+
+
+def test_weights_are_relative_to_the_largest_of_all_ranks() -> None:
+    # masses relative to the mean of their replay: 1/2 and 3/2 on rank 0, 2/3 and 2 on rank 1; beta is 1
+    first, second = weights_of_two_ranks()
+    assert first == pytest.approx([1 / 3, 1.0])
+    assert second == pytest.approx([1 / 4, 3 / 4])
+    assert max(weights_of_two_ranks(frozenset({"importance_weights"}))[1]) == pytest.approx(1.0)  # the mutant

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tests.support.devices import DEVICES, capture
 from tests.support.fake_device import fake_device
+from tests.support.lockstep import ThreadRank, together
 from tests.support.plain_collector import collector
 from uavlab.collectors.entries import survey
 from uavlab.collectors.off_policy import ReplayConfig
@@ -120,6 +121,46 @@ def test_a_rate_is_a_share_of_the_learning_rate(adam: str) -> None:
     assert follows(rates, adam)
     assert follows(rates, adam, functional=True)
     assert not follows(rates, adam, late=1)  # the mutant: a step late
+
+
+def ranks_step(goals: Tensor, clip: float | None, deaf: frozenset[str] = frozenset()) -> list[tuple[Tensor, Tensor]]:
+    """Return parameters and gradient norm after a step of two ranks, each toward a goal of its own."""
+
+    def work(rank: ThreadRank) -> tuple[Tensor, Tensor]:
+        step = Runtime(ranks=rank).grad(torch.zeros(1, 3), LR, clip)
+        _, norm = step(toward_goal, step.parameter, goals[rank.rank])
+        return step.parameter.detach(), norm
+
+    return together(work, deaf=deaf)
+
+
+def test_ranks_average_gradients_before_they_clip() -> None:
+    goals = torch.tensor([[[6.0, 0.0, 0.0]], [[0.0, 8.0, 2e-5]]])  # gradients -6 0 0 and 0 -8 -2e-5: mean -3 -4 -1e-5
+    (first, norm), (second, other) = ranks_step(goals, 1.0)
+    assert (norm.tolist(), other.tolist()) == ([5.0], [5.0])
+    torch.testing.assert_close(first, alone(torch.zeros(1, 3), goals.mean(0), 1.0, 1))
+    assert torch.equal(first, second)
+    small = first[0, 2].item()  # Adam's first step is lr g / (|g| + eps), and clipping divides g = 1e-5 by 5
+    assert small == pytest.approx(LR / 6, rel=1e-3)
+    (first, norm), (second, _) = ranks_step(goals, 1.0, frozenset({"__call__"}))  # the mutant
+    assert norm.item() == pytest.approx(6.0)
+    assert not torch.equal(first, second)
+
+
+def test_ranks_skip_a_step_that_overflows_on_one_of_them() -> None:
+    def work(rank: ThreadRank) -> tuple[Tensor, float, int]:
+        rt = Runtime(requested=Toggles(precision="fp16"), ranks=rank)
+        step = rt.grad(torch.zeros(1, 3), LR, 1.0)
+        for goal in (1.0, torch.inf if rank.rank else 1.0, 1.0):
+            rt.update(lambda goal=goal: step(toward_goal, step.parameter, torch.full((1, 3), goal)), "step")()
+        assert rt.scaler is not None
+        return step.parameter.detach(), rt.scaler.scale.item(), int(rt.scaler.skipped)
+
+    (first, scale, skipped), (second, other, _) = together(work)
+    assert torch.equal(first, second)
+    assert first.isfinite().all()
+    assert (scale, skipped) == (other, 1)
+    assert scale == 2.0**10 / 2
 
 
 def test_the_given_matrix_is_copied() -> None:

@@ -14,7 +14,8 @@ from torch._dynamo.exc import TorchDynamoException
 from tests.support.fake_device import fake_device
 from uavlab.core.errors import DivergedError, FallbackWarning
 from uavlab.runtime.grad_step import GradientStep
-from uavlab.runtime.runtime import Runtime, process_flags
+from uavlab.runtime.ranks import Ranks
+from uavlab.runtime.runtime import Runtime, not_with_ranks, process_flags
 from uavlab.runtime.stage_timer import Monitor
 from uavlab.runtime.toggles import Toggles
 
@@ -213,3 +214,25 @@ def refuse(graph: Any, inputs: Any) -> None:
 
 
 BACKENDS: dict[str, Any] = {"eager": "eager", "none": refuse}
+
+
+def test_several_ranks_fall_back_from_what_cannot_combine_their_gradients() -> None:
+    toggles = Toggles(compile="default", update="batched", adam="foreach")
+    with pytest.warns(FallbackWarning, match="compile=default fell back: compiled code cannot combine the gradients"):
+        rt = Runtime(requested=toggles, ranks=Ranks(0, 2))
+    assert (rt.toggles.compile, rt.toggles.update, rt.toggles.adam) == ("off", "batched", "foreach")
+    assert Runtime(requested=toggles).toggles == toggles
+
+
+@pytest.mark.parametrize(
+    ("toggles", "names"),
+    [
+        (Toggles(), set()),
+        (Toggles(graph="cycle"), {"graph"}),
+        (Toggles(prefetch="on"), set()),
+        (Toggles(prefetch="on", priorities="mean"), {"prefetch"}),
+        (Toggles(prefetch="overlap", priorities="mean"), set()),
+    ],
+)
+def test_what_several_ranks_cannot_use(toggles: Toggles, names: set[str]) -> None:
+    assert set(not_with_ranks(toggles)) == names

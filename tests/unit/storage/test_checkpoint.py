@@ -220,6 +220,14 @@ def test_newest_falls_back_over_broken_ones_and_touches_nothing(tmp_path: Path) 
     assert "ckpt-000000000002 is no complete checkpoint" in messages[1]
 
 
+def test_newest_up_to_a_step(tmp_path: Path) -> None:
+    for step in (1, 2, 3):
+        real.save(tmp_path, step, state(step), {})
+    assert [real.newest(tmp_path, most=most).step for most in (None, 9, 3, 2, 1)] == [3, 3, 3, 2, 1]
+    with pytest.raises(FileError, match="holds no intact checkpoint"):
+        real.newest(tmp_path, most=0)
+
+
 def test_without_a_checkpoint_the_message_counts_unfinished_ones(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"nowhere holds no intact checkpoint. Unfinished ones: 0\."):
         real.newest(tmp_path / "nowhere")

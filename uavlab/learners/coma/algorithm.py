@@ -104,6 +104,7 @@ class COMA(Learner):
     def __init__(self, config: COMAConfig, spec: EnvSpec, rng: Streams, rt: Runtime) -> None:
         """Draw the initial parameters."""
         self.config, self.spec, self.runs, self.acting = config, spec, len(rng.seeds), rt.toggles.acting
+        self.ranks = rt.ranks
         self.actor_net, self.critic_net = networks(config, spec)
         actor = self.actor_net.initial(rng.uniform("actor", self.actor_net.count))
         critic = self.critic_net.initial(rng.uniform("critic", self.critic_net.count))
@@ -181,7 +182,7 @@ class COMA(Learner):
                 action=data.action,
                 open=open_,
                 target=returns,
-                weight=live / live.mean((1, 2, 3), keepdim=True),
+                weight=live / self.ranks.mean(live.mean((1, 2, 3), keepdim=True)),
             ),
         )
 

@@ -91,6 +91,7 @@ class MASACBase(ABC):
     def __init__(self, config: MASACConfig, spec: EnvSpec, inputs: Scale, rng: Streams, rt: Runtime) -> None:
         """Draw the initial parameters."""
         self.config, self.spec, self.runs, self.acting = config, spec, len(rng.seeds), rt.toggles.acting
+        self.ranks = rt.ranks
         self.networks = assign_networks(spec, spec, config.share)
         self.count = len(set(self.networks))
         self.central, self.critics = config.critic != "own", assign_critics(spec, config.critic)
@@ -184,14 +185,14 @@ class MASACBase(ABC):
             self.updates.add_(1)
         if self.rewards is None:
             return self._make_update(batch, noise)
-        data = weigh(batch.data)
-        factor = self.rewards.follow(data.reward, weights(data))  # not in compiled code, as above
+        data = weigh(batch.data, self.ranks)
+        factor = self.rewards.follow(data.reward, weights(data), self.ranks)  # not in compiled code, as above
         scaled = replace(batch, data=replace(data, reward=data.reward * factor[:, None]))
         update = self._make_update(scaled, noise)
         return replace(update, metrics={"reward_scale": factor, **update.metrics})
 
     def _update(self, batch: Batch, noise: UpdateNoise) -> Update:
-        data = weigh(batch.data)
+        data = weigh(batch.data, self.ranks)
         theta, rows, weight = self._theta, Rows(data, 1), weights(data)
         with torch.no_grad():
             target = self._targets(
@@ -209,7 +210,7 @@ class MASACBase(ABC):
         actors, actor_norm = self.actor(
             self._actor_loss, theta(self.actor), critic, log_alpha, rows, Rows(noise.action, 1)
         )
-        there = None if weight is None else (weight > 0).any(2).to(weight.dtype)
+        there = None if weight is None else self.ranks.max((weight > 0).any(2).to(weight.dtype))
         self.temperature(self.temperature_loss, theta(self.temperature), actors["log_prob"], there)
         with torch.no_grad():
             for old, new in zip(list_tensors(self.target), list_tensors(theta(self.critic)), strict=True):

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.core.types import LiveTransition, Transition, tensors
+from uavlab.runtime.ranks import ALONE, Ranks
 
 
 @tensors
@@ -20,15 +21,17 @@ class Weighted(Transition):
     weight: Float[Tensor, "R N A"]
 
 
-def weigh(data: Transition) -> Transition:
+def weigh(data: Transition, ranks: Ranks = ALONE) -> Transition:
     """Turn marks of live agents, if there are any, into weights; an agent without a live row has no weight.
+
+    Means are over the rows of all ``ranks``.
 
     Where an agent is not live its action becomes 0, or its move -1, whose one-hot vector is zeros.
     """
     if not isinstance(data, LiveTransition):
         return data
     live = data.live.to(data.reward.dtype)
-    weight = live / live.mean(1, keepdim=True).clamp_min(1 / live.shape[1])
+    weight = live / ranks.mean(live.mean(1, keepdim=True)).clamp_min(1 / (live.shape[1] * ranks.size))
     moves = not data.action.is_floating_point()
     action = data.action.masked_fill(~data.live, -1) if moves else mask_actions(data.action, live)
     return Weighted(data.obs, action, data.reward, data.next_obs, data.terminated, data.truncated, weight)

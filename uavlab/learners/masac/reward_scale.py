@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.learners.masac.live import row_mean
+from uavlab.runtime.ranks import ALONE, Ranks
 
 MEMORY = 1000  # batches
 
@@ -27,14 +28,14 @@ class RewardScale:
         self.square, self.count = like.new_zeros(runs, agents), like.new_zeros(())
 
     def follow(
-        self, reward: Float[Tensor, "R N A"], weight: Float[Tensor, "R A N"] | None = None
+        self, reward: Float[Tensor, "R N A"], weight: Float[Tensor, "R A N"] | None = None, ranks: Ranks = ALONE
     ) -> Float[Tensor, "R A"]:
-        """Take a batch of rewards into account, in place, and return the factors by which rewards are multiplied.
+        """Take a batch of rewards, of all ``ranks``, into account, in place; return factors that multiply rewards.
 
         The factor of an agent that never had a reward is 1.
         """
         self.count.add_(1)
-        mean = row_mean(reward.square().transpose(1, 2), weight)
+        mean = ranks.mean(row_mean(reward.square().transpose(1, 2), weight))
         self.square.add_((mean - self.square) / self.count.clamp_max(MEMORY))
         return torch.where(self.square > 0, self.square.rsqrt(), 1.0)
 

@@ -73,6 +73,8 @@ class PPO(Learner):
     noise with which the next batch is collected.
     """
 
+    local = ("critic_memory",)
+
     def __init__(
         self, config: MAPPOConfig, spec: EnvSpec, inputs: Any, rng: Streams, rt: Runtime, worlds: int = 1
     ) -> None:
@@ -87,6 +89,7 @@ class PPO(Learner):
             worlds: Worlds of each run (W).
         """
         self.config, self.spec, self.runs, self.acting = config, spec, len(rng.seeds), rt.toggles.acting
+        self.ranks = rt.ranks
         self.team, self.padding = make_team(config, spec, spec), padded_actions(spec, rng.device)
         if rt.toggles.recompute == "layers" and isinstance(self.team, EntityTeam):
             self.team = replace(self.team, recompute=LARGE)
@@ -159,6 +162,7 @@ class PPO(Learner):
             old = [] if config.target_kl == 0 else [tensor.clone() for tensor in _state(self.actor)]
             result = self._step(part, entropy, *own)
             step = {name: value.clone() for name, value in result.items()}  # graphs reuse results
+            step["kl"] = self.ranks.mean(step["kl"])
             if config.target_kl > 0:
                 going = going & (step["kl"] <= config.target_kl)
             for former, now in zip(old, _state(self.actor), strict=False):  # the count of steps, which all share, stays
@@ -204,16 +208,16 @@ class PPO(Learner):
         reward, terminated, ended = (each.movedim(time, 0) for each in (data.reward, data.terminated, data.ended))
         error = generalized_advantages(reward, value, next_value, terminated, ended, config.gamma, config.lam)
         advantage, returns = (each.movedim(0, time).flatten(1, 2) for each in (error, error + value))
-        new = update_moments(moments, returns, live, team.critics)
+        new = update_moments(moments, returns, live, team.critics, self.ranks)
         center, spread = new.scale(live.dtype)
         samples = Samples(
             obs=obs,
             action=action,
             log_prob=evaluate_actions(config, team.act(actor, seen), obs, action, self.padding)[0],
-            advantage=normalise(advantage, live, team.networks),
+            advantage=normalise(advantage, live, team.networks, self.ranks),
             target=(returns - center) / spread,
-            weight=row_weights(live, team.networks),
-            critic_weight=row_weights(live, team.critics),
+            weight=row_weights(live, team.networks, self.ranks),
+            critic_weight=row_weights(live, team.critics, self.ranks),
         )
         if memory is not None:
             samples = replace(tree_map(lambda leaf: leaf.unflatten(1, lead[1:]), samples), obs=seen)

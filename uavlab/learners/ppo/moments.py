@@ -1,6 +1,6 @@
 """Moving moments of returns, by which critics learn normalised values, and sums over the live rows of each network.
 
-Rows that are not live do not count; agents that share a network share its sums.
+Rows that are not live do not count; agents that share a network share its sums. Sums are over the rows of all ranks.
 """
 
 import torch
@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.core.types import tensors
+from uavlab.runtime.ranks import ALONE, Ranks
 
 MEMORY = 0.9  # weight of the past in the moving moments of returns, per update
 MIN_STD, MIN_RATIO = 1e-6, 1e-4  # smallest standard deviation, and that of returns relative to their mean
@@ -34,29 +35,36 @@ class Moments:
 
 
 def update_moments(
-    moments: Moments, returns: Float[Tensor, "R N A"], live: Float[Tensor, "R N A"], critics: tuple[int, ...]
+    moments: Moments,
+    returns: Float[Tensor, "R N A"],
+    live: Float[Tensor, "R N A"],
+    critics: tuple[int, ...],
+    ranks: Ranks = ALONE,
 ) -> Moments:
     """Return the moments after new returns; every live row of the agents with one critic counts once."""
     returns, live = returns.double(), live.double()
-    count = sum_by_network(live.sum(1), critics)
-    sums = {"mean": returns, "square": returns.square(), "weight": torch.ones_like(returns)}
-    new = {name: sum_by_network((live * x).sum(1), critics) / count.clamp_min(1) for name, x in sums.items()}
+    each = {"mean": returns, "square": returns.square(), "weight": torch.ones_like(returns)}
+    sums = {name: ranks.sum(sum_by_network((live * x).sum(1), critics)) for name, x in each.items()}
+    new = {name: x / sums["weight"].clamp_min(1) for name, x in sums.items()}
     return Moments(**{name: MEMORY * getattr(moments, name) + (1 - MEMORY) * value for name, value in new.items()})
 
 
 def normalise(
-    x: Float[Tensor, "R N A"], live: Float[Tensor, "R N A"], networks: tuple[int, ...]
+    x: Float[Tensor, "R N A"], live: Float[Tensor, "R N A"], networks: tuple[int, ...], ranks: Ranks = ALONE
 ) -> Float[Tensor, "R N A"]:
     """Shift and scale numbers to mean 0 and standard deviation 1 over the live rows of each network."""
-    count = sum_by_network(live.sum(1), networks).clamp_min(1)
-    apart = x - (sum_by_network((live * x).sum(1), networks) / count)[:, None]
-    spread = (sum_by_network((live * apart.square()).sum(1), networks) / count).sqrt()
+    count, total = (ranks.sum(sum_by_network(each.sum(1), networks)) for each in (live, live * x))
+    apart = x - (total / count.clamp_min(1))[:, None]
+    square = ranks.sum(sum_by_network((live * apart.square()).sum(1), networks))
+    spread = (square / count.clamp_min(1)).sqrt()
     return apart / spread.clamp_min(MIN_STD)[:, None]
 
 
-def row_weights(live: Float[Tensor, "R N A"], networks: tuple[int, ...]) -> Float[Tensor, "R N A"]:
+def row_weights(
+    live: Float[Tensor, "R N A"], networks: tuple[int, ...], ranks: Ranks = ALONE
+) -> Float[Tensor, "R N A"]:
     """Return weights by which a sum over agents of means over rows is, for each network, the mean of its live rows."""
-    return live / sum_by_network(live.mean(1), networks).clamp_min(MIN_STD)[:, None]
+    return live / ranks.mean(sum_by_network(live.mean(1), networks)).clamp_min(MIN_STD)[:, None]
 
 
 def sum_by_network(x: Float[Tensor, "R A"], networks: tuple[int, ...]) -> Float[Tensor, "R A"]:

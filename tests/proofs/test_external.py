@@ -1,0 +1,210 @@
+"""Environments that nobody here wrote are learned, resumed and changed like ours, also while workers are killed."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import uavlab as ul
+from uavlab.core.errors import FallbackWarning
+from uavlab.workers import cache
+from uavlab.workers.cache import close_all
+from uavlab.workers.registration import external
+
+ROOT = Path(__file__).parents[2]
+MEADOW = "tests.support.strangers:Meadow"
+SMALL: dict[str, Any] = {"worlds": 6, "workers": 2, "copies": 24, "evaluate_episodes": 3, "hidden": 16}
+OFF_POLICY = {"learning_starts": 48, "batch": 16, "capacity": 1000}
+ON_POLICY = {"learner": "mappo", "rollout_steps": 8}
+
+
+def run_of(name: str, updates: int, /, **settings: Any) -> ul.Run:
+    given = {**SMALL, "evaluate_every": 10, "checkpoint_every": 10, "log_every": 5, **settings}
+    return ul.start(name, updates=updates, settings=given)
+
+
+def processes() -> list[int]:
+    """Return the processes of all workers of this process."""
+    from uavlab.workers.cache import _CACHES
+
+    return [worker.process.pid for cache in _CACHES.values() if cache.workers for worker in cache.workers.each]
+
+
+def alive(process: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return False
+
+
+def digest_with_kills(name: str, updates: int, kills: int, seed: int = 0, **settings: Any) -> tuple[str, int, set[int]]:
+    """Train, and kill a worker before each of some updates; return digest, restarts and all processes seen."""
+    run, dice, seen = run_of(name, updates, **settings), random.Random(seed), set[int]()
+    when = set(dice.sample(range(1, updates), kills))
+    before = run.source.record()
+    for progress in run:
+        seen |= {*processes()}
+        if progress.number in when:
+            os.kill(dice.choice(processes()), signal.SIGKILL)
+    record = run.source.record()
+    return run.digest, record.get("restarts", 0) - before.get("restarts", 0), seen
+
+
+def check_kills(updates: int, kills: int) -> str:
+    off, on = external(MEADOW, moves=False), external(MEADOW)
+    figures = []
+    for name, settings in ((off, OFF_POLICY), (off, {**OFF_POLICY, "prefetch": "overlap"}), (on, ON_POLICY)):
+        with warnings.catch_warnings(action="ignore", category=FallbackWarning):
+            plain, _, first = digest_with_kills(name, updates, 0, **settings)
+            killed, restarts, second = digest_with_kills(name, updates, kills, **settings)
+        assert killed == plain
+        assert kills / 2 <= restarts <= kills  # two may die before one step
+        figures.append(restarts)
+        close_all()
+        deadline = time.monotonic() + 10
+        while any(map(alive, first | second)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not any(map(alive, first | second))
+    return ", ".join(map(str, figures))
+
+
+def test_killed_workers_change_no_bit(proof: Callable[[str, str], None]) -> None:
+    restarts = check_kills(20, 5)
+    proof(
+        "workers killed while they step external environments", f"equal digests, {restarts} restarts, no process left"
+    )
+
+
+@pytest.mark.soak
+def test_fifty_killed_workers_change_no_bit(proof: Callable[[str, str], None]) -> None:
+    restarts = check_kills(120, 50)
+    proof("50 workers killed in a run", f"equal digests, {restarts} restarts, no process left")
+
+
+def command(folder: Path, *words: str, code: int = 0) -> str:
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    words = (sys.executable, "-m", "uavlab", *words)
+    done = subprocess.run(words, cwd=folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    return done.stdout + done.stderr
+
+
+def words_of(settings: dict[str, Any]) -> list[str]:
+    return [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+
+
+def record(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "run.json").read_text())
+
+
+def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path, proof: Callable[[str, str], None]) -> None:
+    small = words_of({**SMALL, **OFF_POLICY, "evaluate_every": 50, "checkpoint_every": 10})
+    train = ["train", "--env", f"{MEADOW},moves=false", "--updates", "100", *small]
+    command(tmp_path, *train, "--out", "whole")
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    started = [sys.executable, "-m", "uavlab", *train, "--out", "run"]
+    process = subprocess.Popen(
+        started,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    while process.poll() is None and len([*(tmp_path / "run" / "checkpoints").glob("ckpt-*")]) < 3:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert record(tmp_path / "run")["status"] == "running"
+    refused = command(tmp_path, "resume", "run", code=2)
+    assert f"--env {MEADOW},moves=false COMMAND" in refused  # a folder starts no code of its own
+    assert "goes on from update" in command(tmp_path, "--env", f"{MEADOW},moves=false", "resume", "run")
+    whole, resumed = (record(tmp_path / name) for name in ("whole", "run"))
+    assert resumed["digest"] == whole["digest"]
+    assert resumed["not_exact"] == []
+    assert resumed["environment"]["rebuilt"] > 0
+    assert "return" in command(tmp_path, "--env", f"{MEADOW},moves=false", "evaluate", "run", "--episodes", "4")
+    proof("a killed run of an external environment", "equal digests")
+
+
+def test_changes_within_a_run_are_those_of_a_resumed_one(tmp_path: Path) -> None:
+    name = external(MEADOW, moves=False)
+    changed = {"worlds": 9, "workers": 1, "lr": 1e-3}
+    run = ul.train(name, updates=10, settings={**SMALL, **OFF_POLICY}, out=tmp_path / "run", progress=False)
+    ul.resume(tmp_path / "run", updates=20, settings=changed, progress=False)
+    live = run_of(name, 20, evaluate_every=500, checkpoint_every=1000, log_every=100, **OFF_POLICY)
+    for progress in live:
+        if progress.number == 10:
+            live.change(**changed)
+    assert live.config.env.workers == 1
+    assert live.source.worlds.obs.shape[0] == 9
+    resumed = ul.load(tmp_path / "run", which="last")
+    assert (resumed.parameters == live.learner.parameters()).all()
+    assert run.number == 10
+
+
+def test_installed_environments_come_back_by_their_names(tmp_path: Path) -> None:
+    small = words_of({**SMALL, **ON_POLICY, "evaluate_every": 2, "learner": "mappo"})
+    command(tmp_path, "train", "--env", "pettingzoo:mpe2.simple_tag_v3", "--updates", "2", *small, "--out", "run")
+    assert "goes on from update 2" in command(tmp_path, "resume", "run", "--updates", "3")
+    shown = command(tmp_path, "evaluate", "run", "--episodes", "3")
+    assert "adversary_return" in shown
+    command(tmp_path, "fly", "run", "--out", "flight.html")
+    command(tmp_path, "export", "run", "policy.pt2")
+    play = command(tmp_path, "cross-play", "run", "--policy", "random", "--episodes", "3")
+    assert "score of adversary by" in play
+    command(tmp_path, "evaluate", "gymnasium:CartPole-v1", "--policy", "random", "--episodes", "3")
+
+
+def learned(name: str, updates: int, **settings: Any) -> tuple[ul.Scores, ul.Scores]:
+    """Return the scores of random actions, and of a team that trained."""
+    run = ul.start(name, updates=updates, settings={"evaluate_every": 10, "evaluate_episodes": 50, **settings})
+    for _ in run:
+        pass
+    return ul.evaluate(name, policy="random", episodes=200), ul.evaluate(run, episodes=200)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "goal"), [("moves", {}, -22.0), ("continuous", {"continuous_actions": True}, -22.5)]
+)
+def test_a_team_of_pettingzoo_learns(
+    kind: str, arguments: dict[str, Any], goal: float, proof: Callable[[str, str], None]
+) -> None:
+    """Three agents cover three landmarks; the return of 25 steps is minus distances and collisions."""
+    name = external("pettingzoo:mpe2.simple_spread_v3", **arguments)
+    chance, team = learned(name, 50, learner="mappo", worlds=32)
+    assert chance["return"]["high"] < -24.5
+    assert team["return"]["mean"] > goal
+    text = "{:.1f} -> {:.1f}".format(chance["return"]["mean"], team["return"]["mean"])
+    proof(f"mpe2.simple_spread_v3, {kind}: return of random actions and after 50 updates of MAPPO", text)
+
+
+def test_compiled_updates_leave_the_stepping_out(only_traced: None) -> None:
+    run = run_of(external(MEADOW, moves=False), 3, compile="default", evaluate_every=100, **OFF_POLICY)
+    for _ in run:
+        pass
+    assert run.rt.fell_back == {}
+
+
+def test_a_rebuilt_world_without_its_actions_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broken variant: worlds of a lost worker start anew."""
+    name = external(MEADOW, moves=False)
+    plain, *_ = digest_with_kills(name, 8, 0, **OFF_POLICY)
+    whole = cache._plan
+
+    def forgetful(world: cache.World, rebuilt: bool) -> Iterator[tuple[str, Any]]:
+        steps = [*whole(world, rebuilt)]
+        return iter([steps[0], steps[-1]] if rebuilt and world.action is not None else steps)
+
+    monkeypatch.setattr(cache, "_plan", forgetful)
+    with warnings.catch_warnings(action="ignore", category=FallbackWarning):
+        killed, *_ = digest_with_kills(name, 8, 3, **OFF_POLICY)
+    assert killed != plain

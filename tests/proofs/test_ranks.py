@@ -1,0 +1,170 @@
+"""Several ranks: equal to one process with all rows, and runs under torchrun that end together and go on together."""
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.contracts.test_ranks import TOLERANCE
+from tests.proofs.test_survival import harness
+from tests.support.lockstep import Twins, small, thinned, weighted
+from tests.support.rank_runs import SMALL, ended, launch, record, resume, train
+from uavlab.core.errors import ConfigError, DivergedError, ResourceError
+from uavlab.storage import checkpoint
+
+Proof = Callable[[str, str], None]
+UPDATES = 100
+PURSUIT = {"pursuers": 2, "evaders": 2, "obstacles": 0, "side": 3, "horizon": 9}  # agents end before the others
+CASES: dict[str, tuple[Any, ...]] = {
+    "masac": ("masac", {}, weighted),
+    "masac, live marks": ("masac", {"env": "pursuit", **PURSUIT}),
+    "masac, loop": ("masac", {"update": "loop"}, weighted),
+    "masac, shared critic": ("masac", {"critic": "shared", "n_step": 3}),
+    "coma, live marks": ("coma", {}, thinned),
+    "mappo": ("mappo", {"target_kl": 0.01, "lr": 0.01}, thinned),
+    "ippo": ("ippo", {"target_kl": 0.0}, thinned),
+    "mappo, memory": ("mappo", {"memory": 6}, thinned),
+    "mappo, noise": ("mappo", {"noisy": True}),
+    "forecaster": ("forecaster", {"physics": 0.1}),
+}
+BROKEN = [
+    *[("masac", site) for site in ("__call__", "follow")],
+    *[("masac, live marks", site) for site in ("weigh", "_update")],
+    *[("mappo", site) for site in ("update_moments", "normalise", "row_weights", "update")],
+    ("coma, live marks", "targets"),
+    ("forecaster", "__call__"),
+]
+"""Functions that combine something, each with a case that shows when it does not."""
+
+
+def twins(name: str, deaf: str = "") -> Twins:
+    learner, changes, *spoil = CASES[name]
+    rollout = {"rollout_steps": 4} if learner in ("mappo", "ippo") else {}
+    return Twins(small(learner, **rollout, **changes), deaf, *spoil)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_two_ranks_learn_what_one_process_learns_from_all_rows(name: str, proof: Proof) -> None:
+    gap = twins(name).train(UPDATES)
+    assert gap < TOLERANCE
+    proof(f"two ranks and one process with all rows, {name}", f"equal up to {gap:.0e} after {UPDATES} updates")
+
+
+@pytest.mark.parametrize(("name", "deaf"), BROKEN)
+def test_what_ranks_do_not_combine_is_noticed(name: str, deaf: str) -> None:
+    pair = twins(name, deaf)
+    assert pair.train(10) > 1e3 * TOLERANCE
+    assert deaf in pair.places[0].heard
+
+
+def test_each_place_that_combines_has_a_broken_variant() -> None:
+    heard = set()
+    for name in CASES:
+        (pair := twins(name)).train(2)
+        heard |= pair.places[0].heard
+    assert heard == {deaf for _, deaf in BROKEN}
+
+
+FAULTS = {
+    "nan:1:6": ("rank 1: DivergedError: training: reward of run 0, world 0, agent 0 is nan at update 6", DivergedError),
+    "memory:1:6": ("rank 1: ResourceError: out of memory: tried to allocate 1 TiB", ResourceError),
+    "exception:1:6": ("rank 1: ValueError: the simulator has no wind", None),
+    "kill:1:6": ("rank 1 ended without a reason, as when it is killed; this is rank 0 of 2.", ResourceError),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_rank_that_fails_ends_all_at_once_and_is_named(fault: str, tmp_path: Path, proof: Proof) -> None:
+    launched = train(tmp_path / "run", fault=fault, settings={**SMALL, "rank_timeout_s": 600.0})
+    reason, kind = FAULTS[fault]
+    assert record(tmp_path / "run")["status"] == "failed"
+    assert record(tmp_path / "run")["reason"].startswith(reason)
+    assert f"exitcode  : {1 if kind is None else kind.exit_code} " in launched.err
+    assert launched.seconds < 300  # far from the time limit
+    assert checkpoint.newest(tmp_path / "run" / "checkpoints").step == 4
+    proof(
+        f"one rank of two fails: {fault.partition(':')[0]}", f"the other ends, and names it ({launched.seconds:.0f} s)"
+    )
+
+
+def test_a_silent_rank_ends_the_run_after_the_time_limit_and_is_named(tmp_path: Path, proof: Proof) -> None:
+    process = launch(*words(tmp_path / "run", rank_timeout_s=5.0), fault="stop:1:6")
+    try:
+        until = time.monotonic() + 60
+        while state(tmp_path / "run") != "failed" and time.monotonic() < until:
+            time.sleep(0.1)
+    finally:
+        for child in psutil.Process(process.pid).children():
+            child.kill()  # torchrun itself waits 30 s for a process that was stopped
+        process.communicate()
+    assert record(tmp_path / "run")["reason"].startswith("rank 1 did not answer for 5 s; this is rank 0 of 2.")
+    proof("one rank of two is stopped", "the other ends after the time limit of 5 s, and names it")
+
+
+def words(folder: Path, **more: Any) -> list[str]:
+    settings = {**SMALL, **more}
+    return ["train", "leader_follower", *(f"--set={k}={v}" for k, v in settings.items()), "--out", str(folder)]
+
+
+def state(folder: Path) -> str:
+    return record(folder)["status"] if (folder / "run.json").exists() else ""
+
+
+def test_torchrun_starts_a_run_again_to_the_same_bits(tmp_path: Path, proof: Proof) -> None:
+    train(tmp_path / "whole")
+    launched = train(tmp_path / "run", fault="kill:0:6", restarts=1)
+    assert launched.code == 0
+    assert "and goes on from update 4" in launched.out
+    for rank in range(2):
+        assert record(tmp_path / "run", rank)["digest"] == record(tmp_path / "whole", rank)["digest"]
+    proof("torchrun starts ranks again", "a killed rank; both go on to the same bits")
+
+
+def test_a_signal_ends_all_ranks_after_one_update(tmp_path: Path, proof: Proof) -> None:
+    process, began = launch(*words(tmp_path / "run", updates=100_000)), time.monotonic()
+    while state(tmp_path / "run") != "running" or not (tmp_path / "run" / "metrics.jsonl").exists():
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    ended(process, began)
+    records = [record(tmp_path / "run", rank) for rank in range(2)]
+    assert {each["status"] for each in records} == {"interrupted"}
+    assert len({each["update"] for each in records}) == len({each["learner_digest"] for each in records}) == 1
+    assert checkpoint.newest(tmp_path / "run" / "checkpoints").step == records[0]["update"]
+    assert resume(tmp_path / "run", f"--updates={records[0]['update'] + 2}", ranks=3).code == 0
+    record_3 = record(tmp_path / "run", 2)
+    assert (record_3["status"], record_3["ranks"]) == ("complete", 3)
+    proof("SIGTERM to torchrun", "two ranks end after one update, and go on as three")
+
+
+def test_ranks_with_other_settings_create_nothing(tmp_path: Path) -> None:
+    launched = train(tmp_path / "run", fault="settings:1:0")
+    assert "ConfigError: ranks 0 and 1 have other settings: lr 0.001 and 0.5; start all by one command." in launched.err
+    assert f"exitcode  : {ConfigError.exit_code} " in launched.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_learner_of_a_users_own_file_is_trained_by_ranks(tmp_path: Path) -> None:
+    settings = {"updates": 4, "evaluate_every": 2, "evaluate_episodes": 3, "checkpoint_every": 2, "device": "cpu"}
+    launched = train(tmp_path / "run", "drift_quick", settings, OUTSIDE="1")
+    assert launched.code == 0, launched.err
+    assert "RankError" not in launched.err
+    records = [record(tmp_path / "run", rank) for rank in range(2)]
+    assert {each["status"] for each in records} == {"complete"}
+    assert records[0]["learner_digest"] == records[1]["learner_digest"]
+    assert launched.out.count("the run is kept in") == 1  # by rank 0 alone
+
+
+@pytest.mark.parametrize("count", [3, pytest.param(60, marks=pytest.mark.soak)])
+def test_ranks_killed_at_random_end_in_the_same_bits(count: int, proof: Proof) -> None:
+    figures = harness("tests.support.rank_kills", str(count))
+    assert figures["other"] == [], f"seed {figures['seed']}"
+    assert figures["complete"]
+    assert sum(figures["kills"].values()) == count
+    proof(
+        "kill -9 of a rank, or of torchrun",
+        f"{figures['kills']} in {figures['runs']} runs, all went on to the same bits",
+    )

@@ -1,0 +1,99 @@
+"""The part of the catalogue of bad input on external environments: their names, and what goes wrong in them."""
+
+from tests.support.bad_inputs import P, Row
+
+MODULE = "tests.support.strangers"
+FORMS = "expected gymnasium:ID, pettingzoo:MODULE, MODULE:FACTORY or FILE.py:FACTORY, then ,ARGUMENT=VALUE."
+MAKING = "expected an environment: correct its name or its arguments."
+WRAP = "wrap the environment so that"
+
+
+def name(id: str, text: str, message: str) -> Row:
+    """Return a row with a name that is refused."""
+    return Row(f"external {id}", ["train", "--env", text], message)
+
+
+def fault(id: str, arguments: str, message: str) -> Row:
+    """Return a row with an environment that goes wrong in its third step."""
+    own = f"{MODULE}:Meadow,fault={arguments}"
+    return Row(f"external {id}", ["check", own], message.replace("NAME", own))
+
+
+ROWS = (
+    name("form", "mine.py:", f"'mine.py:': {FORMS}"),
+    name("argument", "a.b:c,3", "'a.b:c,3': got '3' after a comma; expected ARGUMENT=VALUE."),
+    name("list", "a.b:c,n=[1]", "'a.b:c,n=[1]': n is [1]; expected a number, a text, true, false or null."),
+    name("id", "gymnasium:CartPol-v1", f"gymnasium:CartPol-v1: making it raised NameNotFound: …; {MAKING}"),
+    name(
+        "keyword",
+        "gymnasium:CartPole-v1,size=3",
+        f"gymnasium:CartPole-v1,size=3: making it raised TypeError: …'size'…; {MAKING}",
+    ),
+    name(
+        "module",
+        "pettingzoo:mpe2.simple_spred_v3",
+        "pettingzoo:mpe2.simple_spred_v3: no module named 'mpe2.simple_spred_v3'; install its package, or correct the "
+        "name.",
+    ),
+    name("file", "absent.py:make", "absent.py:make: no file …absent.py; name one that exists, or an absolute path."),
+    name(
+        "factory",
+        f"{MODULE}:absent",
+        f"{MODULE}:absent: {MODULE} has no absent; name a function that makes an environment.",
+    ),
+    name(
+        "arguments",
+        f"{MODULE}:Meadow,size=3",
+        f"{MODULE}:Meadow,size=3: {MODULE}:Meadow takes no 'size'; its arguments: moves, length, fault, at, cut.",
+    ),
+    name(
+        "other thing",
+        f"{MODULE}:nothing",
+        f"{MODULE}:nothing: made a int; expected an environment of Gymnasium, or a parallel one of PettingZoo.",
+    ),
+    name(
+        "turns",
+        "mpe2.simple_spread_v3:env",
+        "mpe2.simple_spread_v3:env: its agents act one after the other; expected a parallel environment, such as "
+        "aec_to_parallel(env).",
+    ),
+    name(
+        "switches",
+        f"{MODULE}:many_moves",
+        f"{MODULE}:many_moves: agent acts in MultiBinary(3); expected Discrete, or Box with bounds: {WRAP} each "
+        "combination of its parts is one move.",
+    ),
+    name(
+        "images",
+        f"{MODULE}:huge",
+        f"{MODULE}:huge: agent observes 120,000 numbers (…); expected 1 to 20,000: {WRAP} it returns features of its "
+        "images.",
+    ),
+    Row("external twice", ["train", P, "--env", "a:b"], f"got the preset '{P}' and --env 'a:b'; give one of them."),
+    fault(
+        "raises",
+        "raise",
+        "NAME: world 0, step 2, worker 0: step raised ValueError: the meadow is closed at strangers.py:…; expected a "
+        "result. See `uavlab check NAME`.",
+    ),
+    fault(
+        "shape", "shape", "NAME: world 0, step 2, worker 0: grazer_0 observed 2 numbers; expected 3, as its space says."
+    ),
+    fault(
+        "agents",
+        "fewer",
+        "NAME: world 0, step 2, worker 0: step returned no reward or end of wolf_0, which had not ended; its agents "
+        "must not change.",
+    ),
+    fault(
+        "not a number",
+        "nan",
+        "NAME.transition.reward, step 2 of the random rollout: got a number that is not finite in world 0; "
+        "expected finite numbers. Guard divisions and roots.",
+    ),
+    Row(
+        "external timeout",
+        ["train", "--env", f"{MODULE}:Meadow", "--set", "timeout_s=0"],
+        f"{MODULE}:Meadow: timeout_s: input should be greater than 0, got 0 from --set.",
+    ),
+)

@@ -1,0 +1,125 @@
+"""Rows of the catalogue for files of sweeps, and for addresses of clusters."""
+
+from collections.abc import Mapping
+
+from tests.support.bad_inputs import Make, P, Row
+
+KEYS = " Keys of a sweep: `uavlab sweep --help`."
+
+
+def sweep(id: str, content: str, *problems: str, more: str = KEYS) -> Row:
+    """Return a row with a file of a sweep that is refused."""
+    return Row(f"sweep {id}", "sweep s.yaml", f"s.yaml: {'; '.join(problems)}.{more}", files={"s.yaml": content})
+
+
+def ray(id: str, address: str, message: str, **env: str) -> Row:
+    """Return a row with an address that is refused."""
+    content = f"presets: [{P}]\nengine: ray\naddress: '{address}'\n"
+    return Row(f"sweep address {id}", "sweep s.yaml", message, files={"s.yaml": content}, env=env)
+
+
+FILES: Mapping[str, str | bytes | Make] = {"s.yaml": f"presets: [{P}]\n"}
+
+ROWS = (
+    Row("sweep file", "sweep absent.yaml", "absent.yaml: not readable: No such file or directory."),
+    Row("sweep no file", "sweep", "Missing argument 'FILE'. See `uavlab sweep --help`."),
+    sweep("list", "- 1\n", "expected lines `name: value`, got a list", more=""),
+    Row(
+        "sweep tag",
+        "sweep s.yaml",
+        "s.yaml:1: tag '!!python/name:os.system'; expected plain values without tags.",
+        files={"s.yaml": "presets: !!python/name:os.system\n"},
+    ),
+    sweep("empty", "seeds: 3\n", "presets: field required"),
+    sweep(
+        "keys",
+        f"preset: {P}\npresets: [{P}]\nseeed: 3\nworkers: 0\n",
+        "unknown setting 'preset' from s.yaml:1 (did you mean 'presets'?)",
+        "unknown setting 'seeed' from s.yaml:3 (did you mean 'seeds'?)",
+        "workers: input should be greater than or equal to 1, got 0 from s.yaml:4",
+    ),
+    sweep(
+        "settings",
+        f"presets: [{P}]\nsettings:\n  learing_rate: 1e-3\n  hidden: many\ngrid:\n  batch: [8, 0]\n  lr: [.nan]\n",
+        f"{P}: unknown setting 'learing_rate' from s.yaml:3 (did you mean 'lr'?)",
+        f"{P}: hidden: input should be a valid integer, got 'many' from s.yaml:4",
+        f"{P}: batch: input should be greater than or equal to 1, got 0 from s.yaml:6",
+        f"{P}: lr: input should be a finite number, got nan from s.yaml:7",
+    ),
+    sweep(
+        "presets",
+        "presets: [leader_folower, pursuit, pursuit]\n",
+        "unknown preset 'leader_folower' from s.yaml:1 (did you mean 'leader_follower'?)",
+        "presets: 'pursuit' is given twice from s.yaml:1",
+    ),
+    sweep(
+        "other preset", "presets: [spread]\nsettings: {obstacles: 3}\n", "spread: unknown setting 'obstacles' from …"
+    ),
+    sweep(
+        "twice",
+        f"presets: [{P}]\nseeds: [1, 1]\nsettings:\n  lr: 0.1\ngrid:\n  lr: [0.2]\n  batch: [8, 8]\n  seed: [1]\n",
+        "seeds: a seed is given twice from s.yaml:2",
+        "lr is given twice from s.yaml:4; leave out one",
+        "lr is given twice from s.yaml:6; leave out one",
+        "grid.batch: a value is given twice from s.yaml:7",
+        "seed: is given by `seeds` from s.yaml:8",
+    ),
+    sweep(
+        "grid", f"presets: [{P}]\ngrid: {{lr: []}}\n", "grid: list should have at least 1 item…, got … from s.yaml:2"
+    ),
+    sweep(
+        "trials",
+        f"presets: [{P}]\nseeds: 1000\ngrid: {{lr: [0.1, 0.2, 0.3], hidden: [8, 9, 10, 11]}}\n",
+        "12,000 trials; expected at most 10,000 from s.yaml:3",
+    ),
+    sweep(
+        "toggles",
+        f"presets: [{P}]\ngrid: {{toggles: [plain, fast]}}\n",
+        "unknown toggles 'fast'. Known sets: plain, eager, laptop, gpu, max from s.yaml:2",
+    ),
+    sweep(
+        "learner",
+        f"presets: [{P}]\nsettings:\n  learner: mapo\n",
+        f"{P}: unknown learner 'mapo' (did you mean 'mappo'?). Known learners: … from s.yaml:3",
+    ),
+    sweep(
+        "search",
+        f"presets: [{P}]\nsearch:\n  ranges:\n    lr: {{low: 0.1, high: 0.01, log: true}}\n    hidden: {{low: 8}}\n"
+        "    gamma: {low: 0.9, high: 1.5}\n    batch: {valus: [8]}\n",
+        "search.ranges.lr: expected low < high, got 0.1 and 0.01 from s.yaml:4",
+        "search.ranges.hidden: expected low and high, or values from s.yaml:5",
+        "search.ranges.batch: unknown setting 'valus' (did you mean 'values'?) from s.yaml:7",
+        f"{P}: gamma: input should be less than or equal to 1, got 1.5 from s.yaml:6",
+    ),
+    sweep(
+        "search and grid",
+        f"presets: [{P}]\ngrid: {{lr: [0.1]}}\nsearch: {{ranges: {{hidden: {{values: [8, 16]}}}}, trails: 3}}\n",
+        "grid and search are both given from s.yaml:3; leave out one",
+        "search: unknown setting 'trails' (did you mean 'trials'?) from s.yaml:3",
+    ),
+    sweep(
+        "scale",
+        f"presets: [{P}]\nscale: {{pursuit: [0, 1]}}\naddress: 127.0.0.1:1\n",
+        "address: is of a Ray cluster from s.yaml:3; set engine: ray",
+        "scale.pursuit: expected [lowest, highest] score of one of the presets from s.yaml:2",
+    ),
+    Row("sweep out", "sweep s.yaml --out .", ".: not empty; choose a new folder.", files=FILES),
+    Row("sweep out file", "sweep s.yaml --out s.yaml", "s.yaml: a file; choose a new folder.", files=FILES),
+    ray(
+        "public", "8.8.8.8:6379", "address '8.8.8.8:6379': 8.8.8.8 is neither loopback nor private, …", RAY_AUTH_MODE=""
+    ),
+    ray("any", "0.0.0.0:6379", "address '0.0.0.0:6379': 0.0.0.0 is neither loopback nor private, …", RAY_AUTH_MODE=""),
+    ray("port", "localhost", "address 'localhost': expected HOST:PORT, such as 127.0.0.1:6379."),
+    ray(
+        "client",
+        "ray://127.0.0.1:10001",
+        "address 'ray://127.0.0.1:10001': expected HOST:PORT, such as 127.0.0.1:6379.",
+    ),
+    ray("nobody", "127.0.0.1:1", "address 127.0.0.1:1: nothing answers there (…); start a cluster by `ray start …`, …"),
+    Row(
+        "trial",
+        "trial x",
+        "trial: expected a line of JSON on standard input, which `uavlab sweep` writes; …",
+        alone=True,
+    ),
+)

@@ -1,0 +1,168 @@
+"""Environments as others write them: parallel ones by PettingZoo's convention, and single ones of Gymnasium.
+
+Their faults are arguments: what goes wrong, and at which step of an episode.
+"""
+
+import os
+import time
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Meadow:
+    """Two grazers and a wolf on a line; a grazer that the wolf meets ends, and the others go on.
+
+    Grazers observe 3 numbers, the wolf 4. With ``moves`` they choose (grazers among 3 moves, of which the last is
+    closed in the upper half; the wolf among 2), otherwise they act continuously (1 and 2 dimensions).
+    """
+
+    possible_agents = ("grazer_0", "wolf_0", "grazer_1")
+
+    def __init__(self, moves: bool = True, length: int = 12, fault: str = "", at: int = 3, cut: int = 0) -> None:
+        self.moves, self.max_cycles, self.fault, self.at, self.cut = moves, length, fault, at, cut
+        self.agents: list[str] = []
+        self.chance = np.random.default_rng(0)
+
+    def observation_space(self, agent: str) -> spaces.Space:
+        own = spaces.Box(-10, 10, (4 if agent == "wolf_0" else 3,))
+        masked = self.moves and agent != "wolf_0"
+        return spaces.Dict({"observation": own, "action_mask": spaces.MultiBinary(3)}) if masked else own
+
+    def action_space(self, agent: str) -> spaces.Space:
+        if self.moves:
+            return spaces.Discrete(2 if agent == "wolf_0" else 3)
+        return spaces.Box(np.array([-1, 0][: 1 + (agent == "wolf_0")], np.float32), 3.0)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict, dict]:
+        self.chance = np.random.default_rng(None if self.fault == "chance" else seed)
+        self.agents = [*self.possible_agents]
+        self.place = dict(zip(self.agents, self.chance.uniform(-2, 2, 3), strict=True))
+        self.count = 0
+        return self.observations(), {agent: {} for agent in self.agents}
+
+    def step(self, actions: dict[str, Any]) -> tuple[dict, dict, dict, dict, dict]:
+        assert set(actions) == set(self.agents)
+        self.count += 1
+        if self.count == self.at:
+            self.misbehave()
+        for agent, action in actions.items():
+            own = float(action) - 1 if self.moves else float(np.asarray(action).sum()) / 4
+            self.place[agent] = float(np.clip(self.place[agent] + 0.3 * own + 0.1 * self.chance.normal(), -3, 3))
+        near = {agent: abs(self.place[agent] - self.place["wolf_0"]) for agent in self.agents}
+        ends = {agent: agent != "wolf_0" and near[agent] < 0.3 for agent in self.agents}
+        alone = sum(ends.values()) == len(self.agents) - 1
+        ends |= {"wolf_0": alone} if "wolf_0" in ends else {}
+        late = self.count >= (self.cut or self.max_cycles)
+        rewards = {agent: near[agent] if agent != "wolf_0" else -min(near.values()) for agent in self.agents}
+        if self.fault == "nan" and self.count == self.at:
+            rewards["wolf_0"] = float("nan")
+        obs, cuts = self.observations(), dict.fromkeys(self.agents, late)
+        self.agents = [agent for agent in self.agents if not (ends[agent] or late)]
+        return obs, rewards, ends, cuts, {agent: {} for agent in ends}
+
+    def misbehave(self) -> None:
+        if self.fault == "raise":
+            raise ValueError("the meadow is closed")
+        if self.fault == "hang":
+            time.sleep(600)
+        if self.fault == "die":
+            os._exit(3)
+        if self.fault == "fewer":
+            self.agents.remove("wolf_0")
+        if self.fault == "other":
+            self.agents.append("dog_0")
+            self.place["dog_0"] = 0.0
+
+    def observations(self) -> dict[str, Any]:
+        seen = {}
+        for agent in self.agents:
+            own = self.place[agent]
+            others = [self.place[other] - own for other in self.possible_agents if other != agent]
+            numbers = np.array([own, *others, self.count][: 4 if agent == "wolf_0" else 3], np.float32)
+            if self.fault == "shape" and self.count == self.at:
+                numbers = numbers[1:]
+            mask = np.array([1, 1, own < 0], np.int8)
+            seen[agent] = {"observation": numbers, "action_mask": mask} if self.moves and agent != "wolf_0" else numbers
+        return seen
+
+
+class Hill(gymnasium.Env):
+    """A ball that a force moves on a slope; the episode is truncated at ``length``, and ends beyond 2."""
+
+    observation_space = spaces.Dict({"place": spaces.Box(-4, 4, (1,)), "third": spaces.Discrete(3)})
+
+    def __init__(
+        self, length: int = 10, low: float = -1.0, high: float = 1.0, moves: int = 0, wait: float = 0.0
+    ) -> None:
+        self.length, self.wait = length, wait
+        self.action_space = spaces.Discrete(moves, start=-1) if moves else spaces.Box(low, high, (2,))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        self.place, self.count = self.np_random.uniform(-1, 1), 0
+        return self.seen(), {"action_mask": np.array([1, 0, 1])}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        time.sleep(self.wait)
+        self.count += 1
+        self.place += float(np.sum(action)) * 0.2 + 0.05 * self.np_random.normal()
+        end = abs(self.place) > 2
+        return self.seen(), -abs(self.place), end, self.count >= self.length, {"action_mask": np.array([1, 0, 1])}
+
+    def seen(self) -> dict[str, Any]:
+        return {"place": np.array([np.clip(self.place, -4, 4)], np.float32), "third": self.count % 3}
+
+
+def many_moves() -> gymnasium.Env:
+    """Return an environment whose actions are several switches, which nobody serves."""
+    env = Hill()
+    env.action_space = spaces.MultiBinary(3)
+    return env
+
+
+def unbounded() -> gymnasium.Env:
+    """Return an environment whose actions have no bounds."""
+    return Hill(high=np.inf)
+
+
+def huge() -> gymnasium.Env:
+    """Return an environment that observes large images."""
+    env = Hill()
+    env.observation_space = spaces.Box(0, 255, (200, 200, 3), np.uint8)
+    return env
+
+
+def nothing() -> int:
+    """Return no environment."""
+    return 3
+
+
+class Pair:
+    """Two agents of which the first is truncated after two steps, and the other after four."""
+
+    possible_agents = ("first_0", "first_1")
+
+    def observation_space(self, agent: str) -> spaces.Space:
+        return spaces.Box(-1, 1, (1,))
+
+    def action_space(self, agent: str) -> spaces.Space:
+        return spaces.Box(-1, 1, (1,))
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict, dict]:
+        self.agents, self.count = [*self.possible_agents], 0
+        return {agent: np.ones(1) for agent in self.agents}, {}
+
+    def step(self, actions: dict[str, Any]) -> tuple[dict, dict, dict, dict, dict]:
+        self.count += 1
+        cuts = {agent: self.count >= (2 if agent == "first_0" else 4) for agent in self.agents}
+        results = (dict.fromkeys(self.agents, value) for value in (np.ones(1), 1.0, False))
+        self.agents = [agent for agent in self.agents if not cuts[agent]]
+        return *results, cuts, {}
+
+
+def lone_leaver() -> Pair:
+    """Return an environment that truncates one agent before the other."""
+    return Pair()

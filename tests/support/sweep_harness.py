@@ -1,0 +1,167 @@
+"""Run sweeps as commands, kill their trials and their drivers at random, and find out what became of them."""
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+from ruamel.yaml import YAML
+
+from tests.support.sweeps import SETTINGS
+from uavlab.experiment.run_dir import read_status
+
+ROOT = Path(__file__).parents[2]
+UAVLAB = [sys.executable, "-W", "ignore", "-m", "uavlab"]
+SWEEP: dict[str, Any] = {
+    "presets": ["leader_follower", "spread"],
+    "settings": {**SETTINGS, "learner": "masac", "evaluate_every": 2, "evaluate_episodes": 20},
+    "episodes": 3,
+    "workers": 2,
+}
+UPDATES = ["loop", "merged", "batched"]
+LATEST = 4.0  # s from the start of a process of a trial to a kill, at most
+PATIENCE = 240  # s for a trial to end after its driver is no more
+
+
+def write(path: Path, **keys: Any) -> Path:
+    """Write the file of a small sweep with some keys changed."""
+    YAML(typ="safe").dump({**SWEEP, **keys}, path)
+    return path
+
+
+def start(file: Path, folder: Path, **env: str) -> subprocess.Popen[str]:
+    """Start a sweep as a person does."""
+    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return subprocess.Popen(
+        [*UAVLAB, "sweep", str(file), "--out", str(folder), "--json"],
+        env={**os.environ, "PYTHONPATH": paths, **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def run(file: Path, folder: Path, **env: str) -> dict[str, Any]:
+    """Run a sweep to its end and return its table."""
+    out, err = (driver := start(file, folder, **env)).communicate()
+    assert driver.returncode == 0, err
+    return json.loads(out.splitlines()[-1])
+
+
+def results(table: dict[str, Any]) -> dict[str, Any]:
+    """Return what must be equal in equal sweeps, by trial."""
+    keys = ("status", "score", "figures", "digest", "updates", "best_update", "settings", "seed", "number")
+    return {row["trial"]: {key: row[key] for key in keys} for row in table["rows"]}
+
+
+def trials_of(folder: Path) -> list[psutil.Process]:
+    """Return the processes of trials of a sweep, whoever started them."""
+    own = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            words = process.cmdline()
+            if "trial" in words and any(word.startswith(f"{folder}{os.sep}") for word in words):
+                own.append(process)
+    return own
+
+
+def kills(file: Path, folder: Path, trials: int, drivers: list[signal.Signals], seed: int) -> dict[str, Any]:
+    """Kill so many random trials, and the driver by each of these signals, then let the sweep end.
+
+    Returns:
+        ``table``, ``killed`` trials, ``trained`` (how many of them had saved an update), ``codes`` of the drivers.
+    """
+    dice, killed, trained, codes = random.Random(seed), 0, 0, []
+    signals = [*drivers]
+    driver = start(file, folder)
+    while driver.poll() is None and (killed < trials or signals):
+        victims = trials_of(folder)
+        if not victims:
+            time.sleep(0.02)
+            continue
+        if signals and killed * len(drivers) >= (len(drivers) - len(signals)) * max(trials, 1):
+            time.sleep(LATEST * dice.random())
+            driver.send_signal(number := signals.pop(0))
+            driver.communicate()
+            codes.append((number.name, driver.returncode))
+            driver = start(file, folder)
+            continue
+        victim = dice.choice(victims)
+        with suppress(psutil.Error):
+            place = next(Path(word) for word in victim.cmdline() if word.startswith(f"{folder}{os.sep}"))
+            begun, until = updates(place), time.monotonic() + LATEST * dice.random()
+            if dice.random() < 0.6:  # once it trains, which is a small part of its life
+                while victim.is_running() and updates(place) == begun:
+                    time.sleep(0.002)
+            else:
+                time.sleep(until - time.monotonic())
+            victim.kill()
+            victim.wait(10)
+            killed += 1
+            trained += updates(place) > begun
+    out, err = driver.communicate()
+    assert driver.returncode == 0, err
+    return {"table": json.loads(out.splitlines()[-1]), "killed": killed, "trained": trained, "codes": codes}
+
+
+def updates(place: Path) -> int:
+    """Return the updates that the run in a folder has saved."""
+    return read_status(place).get("update", 0)
+
+
+def left_alone(folder: Path) -> list[psutil.Process]:
+    """Wait for processes of trials that nobody waits for; return those that do not end."""
+    until = time.monotonic() + PATIENCE
+    while (alive := trials_of(folder)) and time.monotonic() < until:
+        time.sleep(0.1)
+    return alive
+
+
+@contextmanager
+def ray_nodes(count: int, **env: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Start the nodes of a Ray cluster on this machine, with tokens; yield its address, and variables to join it."""
+    ray = str(Path(sys.executable).with_name("ray"))
+    own = {"PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 32, "OMP_NUM_THREADS": "1", **env}
+    port = str(random.SystemRandom().randrange(20_000, 30_000))
+    address, nodes = "", []
+    common = ["--block", "--num-cpus=1", "--disable-usage-stats"]
+    with tempfile.TemporaryDirectory(prefix="ray") as temporary:
+        head = ["--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={temporary}"]
+        try:
+            for number in range(count):
+                words = [ray, "start", *(head if number == 0 else [f"--address={address}"]), *common]
+                with Path(temporary, f"{number}.log").open("w") as log:
+                    nodes.append(subprocess.Popen(words, env={**os.environ, **own}, stdout=log, stderr=log))
+                text = wait_for_line(Path(temporary, f"{number}.log"), nodes[-1])
+                address = address or re.findall(r"Local node IP: (\S+)", text)[0] + f":{port}"
+            yield address, own
+        finally:
+            for node in reversed(nodes):
+                below = psutil.Process(node.pid).children(recursive=True)
+                node.terminate()
+                with suppress(subprocess.TimeoutExpired):
+                    node.wait(30)
+                for process in [*below, node]:
+                    with suppress(psutil.Error, ProcessLookupError):
+                        process.kill()
+
+
+def wait_for_line(path: Path, node: subprocess.Popen[bytes]) -> str:
+    """Wait until a node says that it runs, and return what it says."""
+    until = time.monotonic() + 120
+    while "Ray runtime started" not in (text := path.read_text()):
+        assert node.poll() is None, text
+        assert time.monotonic() < until, text
+        time.sleep(0.2)
+    return text

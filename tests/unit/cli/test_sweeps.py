@@ -1,0 +1,79 @@
+"""Sweeps on the command line: their table, their files and their exit codes."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cli_runner import uavlab
+from tests.support.sweeps import SETTINGS, result, scripted
+from uavlab.cli import sweeps
+from uavlab.sweeps import driver, trials
+
+FILE = "presets: [leader_follower]\ngrid: {lr: [0.1, 0.2]}\nseeds: 2\nepisodes: 3\n"
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Work in a folder of the test's own that holds a file."""
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text(FILE)
+
+
+def work(folder: Path, request: dict[str, Any]) -> dict[str, Any] | None:
+    lr, seed = request["settings"]["lr"], request["settings"]["seed"]
+    return result(None, "diverged", reason="nan") if (lr, seed) == (0.2, 1) else result(lr + seed)
+
+
+def test_a_sweep_writes_its_table_and_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    scripted(monkeypatch, work)
+    ended = uavlab("sweep", "mine.yaml", "--json")
+    assert ended.code == 0
+    assert "leader_follower              lr=0.1       2/2  0.600 [0.100, 1.100]\n" in ended.out
+    assert "leader_follower-2e" not in ended.err
+    assert ": diverged: nan" in ended.err
+    record = ended.json
+    assert [row["score"] for row in record["rows"][:3]] == [0.1, 1.1, 0.2]
+    assert (record["complete"], record["rows"][3]["status"]) == (False, "diverged")
+    folder = Path("sweeps/mine").resolve()
+    assert (record["folder"], record["page"]) == (str(folder), str(folder / "report.html"))
+    files = {path.name for path in folder.iterdir()} - {".lock"}
+    assert files == {"sweep.json", "trials", "table.json", "table.csv", "table.parquet", "report.html"}
+
+
+def test_a_signal_ends_it_with_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(folder: Path, request: dict[str, Any]) -> dict[str, Any] | None:
+        if request["settings"]["lr"] == 0.1:
+            return work(folder, request)
+        if not sent:
+            sent.append(1)
+            os.kill(os.getpid(), signal.SIGTERM)
+        return None
+
+    sent: list[int] = []
+    monkeypatch.setattr(driver, "MOST_KILLS", 10**9)  # the signal may take a moment
+    scripted(monkeypatch, stopped, workers=1)
+    ended = uavlab("sweep", "mine.yaml", "--out", "s", "--json")
+    assert ended.code == 128 + signal.SIGTERM
+    states = [row["status"] for row in ended.json["rows"]]
+    assert states == ["complete", "complete", "interrupted", "interrupted"]
+    scripted(monkeypatch, work)
+    assert uavlab("sweep", "mine.yaml", "--out", "s", "--json").json["rows"][2]["status"] == "complete"
+
+
+def test_the_process_of_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = {"preset": "leader_follower", "settings": {**SETTINGS, "seed": 1, "runs": 1}, "episodes": 3}
+    watched: list[object] = []
+    monkeypatch.setattr(trials, "read_request", lambda: request)
+    monkeypatch.setattr(trials, "watch_input", watched.append)
+    ended = uavlab("trial", "trials/t", "--json")
+    assert (ended.code, ended.out.splitlines()[0]) == (0, "trials/t: complete")
+    assert ended.json == json.loads(Path("trials/t/trial.json").read_text())
+    assert len(watched) == 1
+    monkeypatch.setattr(trials, "watch_input", lambda stop: stop())
+    ended = uavlab("trial", "trials/u", "--json")
+    assert (ended.code, ended.json) == (0, {"status": "interrupted"})
+    assert sweeps.trial.help

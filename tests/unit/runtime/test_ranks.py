@@ -1,0 +1,232 @@
+"""Ranks combine tensors in one order, agree on texts and flags, and say which of them failed."""
+
+import json
+import socket
+from typing import Any
+
+import pytest
+import torch
+
+from tests.support.lockstep import ThreadRank, together
+from uavlab.core.errors import ConfigError, DivergedError, RankError, ResourceError
+from uavlab.runtime import ranks as module
+from uavlab.runtime.ranks import ALONE, Group, join, place, restarts
+
+VARIABLES = ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+
+
+@pytest.fixture(autouse=True)
+def without_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*VARIABLES, "TORCHELASTIC_RESTART_COUNT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(module, "GRACE_S", 0.05)
+
+
+def test_a_rank_alone_gets_back_what_it_gives() -> None:
+    x = torch.tensor([1.0, 2.0])
+    assert all(each is x for each in (ALONE.sum(x), ALONE.mean(x), ALONE.max(x), ALONE.min(x), ALONE.from_first(x)))
+    assert ALONE.means([x])[0] is x
+    assert ALONE.largest(3.5, 0) == [3.5, 0]
+    assert ALONE.exchange("name", {"a": 1}) == [{"a": 1}]
+    assert ALONE.agree("text")
+    assert not ALONE.any(False)
+    assert not ALONE.deserted
+    with ALONE.in_turn(first=True):
+        ALONE.wait()
+
+
+def test_three_ranks_combine_their_numbers() -> None:
+    def work(rank: ThreadRank) -> Any:
+        x = torch.tensor([float(rank.rank), 10.0 - rank.rank])  # 0 10, 1 9, 2 8
+        pair = [x, torch.full((2, 2), float(rank.rank))]
+        combined = [each(x).tolist() for each in (rank.sum, rank.mean, rank.max, rank.min, rank.from_first)]
+        return combined, [each.tolist() for each in rank.means(pair)], rank.largest(rank.rank, -rank.rank)
+
+    expected = [[3.0, 27.0], [1.0, 9.0], [2.0, 10.0], [0.0, 8.0], [0.0, 10.0]]
+    assert together(work, 3) == [(expected, [[1.0, 9.0], [[1.0, 1.0], [1.0, 1.0]]], [2.0, 0.0])] * 3
+
+
+def test_ranks_agree_on_flags_and_texts() -> None:
+    assert together(lambda rank: rank.any(rank.rank == 1)) == [True, True]
+    assert together(lambda rank: rank.any(False)) == [False, False]
+    assert together(lambda rank: rank.agree("same")) == [True, True]
+    assert together(lambda rank: rank.agree(f"{rank.rank}")) == [False, False]
+    assert together(lambda rank: rank.exchange("n", rank.rank)) == [[0, 1], [0, 1]]
+
+
+@pytest.mark.parametrize(("first", "order"), [(True, [0, 1, 1]), (False, [1, 1, 0])])
+def test_rank_0_goes_first_or_last(first: bool, order: list[int]) -> None:
+    came: list[int] = []
+
+    def work(rank: ThreadRank) -> None:
+        with rank.in_turn(first):
+            came.append(min(rank.rank, 1))
+
+    together(work, 3)
+    assert came == order
+
+
+class Store:
+    """A store in memory."""
+
+    def __init__(self, *here: int) -> None:
+        self.texts = {f"here/{rank}": b"" for rank in here}
+
+    def set(self, key: str, text: str) -> None:
+        self.texts[key] = text.encode()
+
+    def get(self, key: str) -> bytes:
+        return self.texts[key]
+
+    def check(self, keys: list[str]) -> bool:
+        return all(key in self.texts for key in keys)
+
+    def compare_set(self, key: str, expected: str, text: str) -> None:
+        self.texts.setdefault(key, text.encode())
+
+
+def failure(store: Any, text: str) -> RankError:
+    """Return how rank 0 of 3 explains that a collective operation failed."""
+    group = Group(0, 3, store=store, timeout_s=8.0)
+    with pytest.raises(RankError) as caught, group._watched():
+        raise RuntimeError(text)
+    return caught.value
+
+
+def test_the_others_read_why_a_rank_left() -> None:
+    store = Store()
+    Group(1, 3, store=store).report(DivergedError({"tensor": "q", "value": "nan", "expected": "finite"}, "Stop."))
+    Group(2, 3, store=store).report(ValueError("later"))  # the first reason stays
+    error = failure(store, "Connection closed by peer")
+    assert str(error) == "rank 1: DivergedError: training: q is nan; expected finite. Stop."
+    assert error.exit_code == DivergedError.exit_code
+
+
+def test_what_another_rank_reported_is_not_reported_again() -> None:
+    store = Store()
+    Group(1, 3, store=store).report(RankError("rank 2: ValueError: x"))
+    assert "failed" not in store.texts
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("Connection closed by peer [127.0.0.1]", "ended without a reason, as when it is killed"),
+        ("Timed out waiting 8000ms for recv operation", "did not answer for 8 s"),
+    ],
+)
+def test_a_silent_rank_is_named(text: str, what: str) -> None:
+    error = failure(Store(2), text)
+    assert str(error).startswith(f"rank 1 {what}; this is rank 0 of 3.")
+    assert error.exit_code == 5
+
+
+def test_a_store_that_is_gone_hides_no_failure() -> None:
+    class Gone(Store):
+        def set(self, key: str, text: str) -> None:
+            raise RuntimeError("Broken pipe")
+
+    assert str(failure(Gone(), "Connection reset")).startswith("a rank ended without a reason")
+    Group(0, 3, store=Gone()).report(ValueError("x"))
+
+
+def test_a_rank_notices_that_its_agent_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    by_hand = Group(0, 2)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a")
+    by_torchrun = Group(0, 2)
+    assert (by_hand.deserted, by_torchrun.deserted) == (False, False)
+    monkeypatch.setattr(module.os, "getppid", lambda: 1)
+    assert (by_hand.deserted, by_torchrun.deserted) == (False, True)
+
+
+def test_refused_memory_is_no_failure_of_another_rank() -> None:
+    with pytest.raises(RuntimeError, match="out of memory"), Group(0, 2, store=Store())._watched():
+        raise RuntimeError("CUDA out of memory")
+
+
+def test_values_are_exchanged_as_json_under_names_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store()
+    groups = [Group(rank, 2, store=store) for rank in range(2)]
+    monkeypatch.setattr(Group, "wait", lambda self: None)
+    store.set("1/n/1", json.dumps([2]))
+    store.set("2/n/1", json.dumps([4]))
+    assert groups[0].exchange("n", [1]) == [[1], [2]]
+    assert groups[0].exchange("n", [3]) == [[3], [4]]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"WORLD_SIZE": "2"}, "WORLD_SIZE is 2, but RANK, MASTER_ADDR, MASTER_PORT is not set"),
+        ({"WORLD_SIZE": "two"}, "WORLD_SIZE is 'two'; expected a whole number from 1 to 65536"),
+        ({"WORLD_SIZE": "0"}, "WORLD_SIZE is '0'"),
+        ({"WORLD_SIZE": "2", "RANK": "2"}, "RANK is '2'; expected a whole number from 0 to 1"),
+        ({"WORLD_SIZE": "2", "RANK": "-1"}, "RANK is '-1'"),
+        ({"WORLD_SIZE": "2", "RANK": "0", "MASTER_PORT": "99999"}, "MASTER_PORT is '99999'"),
+    ],
+)
+def test_a_wrong_place_is_refused(given: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    if "RANK" in given:
+        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+        monkeypatch.setenv("MASTER_PORT", given.get("MASTER_PORT", "29500"))
+    with pytest.raises(ConfigError, match=message):
+        place()
+
+
+def test_a_process_without_torchrun_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert place() == (0, 1)
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert join() is ALONE
+    assert restarts() == 0
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "3")
+    assert restarts() == 3
+
+
+def set_place(monkeypatch: pytest.MonkeyPatch, port: int, rank: int) -> None:
+    values = {"WORLD_SIZE": 2, "RANK": rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "LOCAL_WORLD_SIZE": 2}
+    for name, value in values.items():
+        monkeypatch.setenv(name, str(value))
+
+
+def test_a_port_in_use_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        set_place(monkeypatch, port := taken.getsockname()[1], 0)
+        with pytest.raises(ConfigError, match=rf"MASTER_PORT of 127.0.0.1:{port} is in use"):
+            join(timeout_s=2)
+
+
+def test_a_missing_rank_0_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        set_place(monkeypatch, free.getsockname()[1], 1)
+    with pytest.raises(ResourceError, match="rank 1 of 2 could not be connected"):
+        join(timeout_s=1)
+
+
+def test_nccl_needs_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    set_place(monkeypatch, 29_500, 0)
+    with pytest.raises(ConfigError, match="rank_backend: nccl needs a GPU for each rank, got 0 for 2 here"):
+        join("nccl")
+    assert module._backend("auto", "auto") == "gloo"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "wanted", "chosen", "own"),
+    [(2, "auto", "cpu:gloo,cuda:nccl", 1), (2, "gloo", "gloo", 1), (1, "auto", "gloo", 0)],
+)
+def test_each_rank_gets_a_gpu(gpus: int, wanted: Any, chosen: str, own: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
+    set_place(monkeypatch, 29_500, 1)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert module._backend(wanted, "auto") == chosen
+    assert taken == [own]

@@ -1,0 +1,53 @@
+"""Files of sweeps are read whole; what is wrong with them is in the catalogue (``tests/support/bad_sweeps.py``)."""
+
+from pathlib import Path
+
+import pytest
+
+from uavlab.core.errors import ConfigError
+from uavlab.sweeps.spec import read_sweep
+
+FILE = """
+presets: [leader_follower, pursuit]
+settings: {batch: auto, toggles: plain, curriculum: null}
+grid:
+  lr: [1e-3, 3e-4]
+  learner: [mappo, ippo]
+seeds: 2
+scale: {pursuit: [0, 12.5]}
+"""
+
+
+def test_a_file_and_a_table_are_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(FILE.replace("batch: auto", "minibatches: auto"))
+    sweep = read_sweep(path)
+    assert read_sweep(str(path)) == read_sweep(sweep.stored()) == sweep
+    assert (sweep.count, sweep.all_seeds, sweep.episodes, sweep.engine) == (16, [0, 1], 100, "local")
+    assert sweep.grid == {"lr": [1e-3, 3e-4], "learner": ["mappo", "ippo"]}
+    assert "workers" not in sweep.stored()
+
+
+def test_a_setting_must_fit_each_learner(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(FILE)
+    with pytest.raises(ConfigError, match=r"leader_follower: unknown setting 'batch' from .*s\.yaml:3"):
+        read_sweep(tmp_path / "s.yaml")  # of learners with replay
+
+
+def test_a_search_counts_its_trials() -> None:
+    search = {"ranges": {"lr": {"low": 1e-4, "high": 1e-2, "log": True}, "hidden": {"values": [8, 16]}}, "trials": 5}
+    sweep = read_sweep({"presets": ["leader_follower"], "search": search, "seeds": [3, 4]})
+    assert (sweep.count, sweep.all_seeds) == (10, [3, 4])
+    assert sweep.ranges is not None
+    assert (sweep.ranges.batch, sweep.ranges.seed) == (4, 0)
+
+
+@pytest.mark.parametrize("what", [None, 3, ["leader_follower"]])
+def test_something_else_is_refused(what: object) -> None:
+    with pytest.raises(ConfigError, match="expected a YAML file or a table"):
+        read_sweep(what)  # type: ignore[arg-type]
+
+
+def test_what_json_has_not_is_refused() -> None:
+    with pytest.raises(ConfigError, match="settings: "):
+        read_sweep({"presets": ["leader_follower"], "settings": {"lr": object()}})

@@ -1,0 +1,118 @@
+"""The table has a row for each trial, figures of those that have a score, and the same content in each file."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import parquet
+
+from tests.support.sweeps import small
+from uavlab.core.aggregates import aggregate, difference
+from uavlab.core.errors import ConfigError
+from uavlab.sweeps.table import ALL, PLAIN, SweepTable, flat_columns, settings_text
+
+SCORES = {("leader_follower", 0.1): [0.0, 1.0, 0.5], ("pursuit", 0.1): [10.0, 20.0], ("pursuit", 0.2): [30.0]}
+
+
+def row(number: int, preset: str, lr: Any, seed: int, score: float | None) -> dict[str, Any]:
+    own = {"trial": f"{preset}-{lr}-{seed}", "preset": preset, "settings": {"lr": lr}, "seed": seed, "reason": ""}
+    ended = {"status": "complete", "score": score, "figures": {"return": score, "crash": None}, "digest": f"d{number}"}
+    failed = {"status": "diverged", "reason": "nan; see the log"}
+    return {"number": number, **own, **(failed if score is None else ended)}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> SweepTable:
+    rows = [(*key, seed, score) for key, own in SCORES.items() for seed, score in enumerate(own)]
+    rows.append(("leader_follower", 0.2, 0, None))
+    sweep = small(presets=["leader_follower", "pursuit"], settings={}, grid={"lr": [0.1, 0.2]})
+    return SweepTable(tmp_path, sweep, tuple(row(number, *each) for number, each in enumerate(rows)))
+
+
+def test_figures_are_those_of_the_seeds(table: SweepTable) -> None:
+    own = {(each.preset, each.settings): each for each in table.summaries}
+    one = own["leader_follower", "lr=0.1"]
+    assert (one.strata, one.scored, one.trials) == (((0.0, 1.0, 0.5),), 3, 3)
+    assert one.iqm == aggregate([[0.0, 1.0, 0.5]])
+    none = own["leader_follower", "lr=0.2"]
+    assert (none.strata, none.scored, none.trials, none.iqm) == ((), 0, 1, None)
+    both = own[ALL, "lr=0.1"]
+    assert both.strata == ((0.0, 1.0, 0.5), (0.0, 0.5))  # 10 to 30 becomes 0 to 1
+    assert both.iqm == aggregate(both.strata)
+    assert own[ALL, "lr=0.2"].strata == ((1.0,),)
+    assert table.scale == {"leader_follower": (0.0, 1.0), "pursuit": (10.0, 30.0)}
+    assert not table.complete
+    assert table.digests == {each["trial"]: each["digest"] for each in table.rows[:-1]}
+    assert [folder.name for folder in table.folders] == list(table.digests)
+
+
+def test_a_scale_of_the_sweep_counts(table: SweepTable) -> None:
+    sweep = small(**{**table.sweep.stored(), "scale": {"pursuit": [0, 100]}})
+    other = SweepTable(table.folder, sweep, table.rows)
+    assert other.summary("lr=0.2").strata == ((0.3,),)
+    assert other.scale["leader_follower"] == (0.0, 1.0)
+
+
+def test_two_settings_are_compared(table: SweepTable) -> None:
+    assert table.compare("lr=0.2", "lr=0.1", "pursuit") == difference([[30.0]], [[10.0, 20.0]])
+    assert table.compare("lr=0.2", "lr=0.1", "pursuit")[0] == 15.0
+    assert table.compare("lr=0.2", "lr=0.1") == difference([[1.0]], [[0.0, 1.0, 0.5], [0.0, 0.5]])
+    with pytest.raises(ConfigError, match=r"unknown setting 'lr=1' \(did you mean 'lr=0\.1'\?\)"):
+        table.compare("lr=1", "lr=0.1")
+    with pytest.raises(ConfigError, match=r"'lr=0\.2' has no score"):
+        table.compare("lr=0.1", "lr=0.2", "leader_follower")
+
+
+def test_it_shows_itself(table: SweepTable) -> None:
+    text = repr(table)
+    assert "pursuit                      lr=0.1       2/2  15.000 [10.000, 20.000]" in text
+    assert "leader_follower-0.2-0: diverged, nan; see the log" in text
+    assert "1 of 7 trials have no score and are left out." in text
+    assert "0 and 1 are the lowest and the highest in this table" in text
+    page = table._repr_html_()
+    assert "6 of 7" in page
+    assert "15.000 [10.000, 20.000]" in page
+
+
+def test_each_file_has_the_same_rows(table: SweepTable) -> None:
+    table.write()
+    record = json.loads((table.folder / "table.json").read_text())
+    assert record == json.loads(json.dumps(table.record()))
+    assert record["rows"] == list(table.rows)
+    columns = parquet.read_table(table.folder / "table.parquet").to_pydict()
+    assert columns == flat_columns(table.rows)
+    assert columns["set/lr"] == [0.1] * 5 + [0.2] * 2
+    assert columns["eval/return"][-2:] == [30.0, None]
+    with (table.folder / "table.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [each["score"] for each in rows] == ["0.0", "1.0", "0.5", "10.0", "20.0", "30.0", ""]
+    assert [*rows[0]] == [*columns]
+    table.write()  # over the older ones
+
+
+@pytest.mark.parametrize(
+    ("values", "column"),
+    [
+        ([1, None, 2], [1, None, 2]),
+        ([1, 0.5], [1.0, 0.5]),
+        ([True, 1], ["true", "1"]),
+        (["a", 2], ["a", "2"]),
+        ([[1, 2], None], ["[1, 2]", None]),
+        ([None, None], [None, None]),
+        ([float("nan"), 1.0], [None, 1.0]),
+    ],
+)
+def test_a_column_has_one_type(values: list[Any], column: list[Any]) -> None:
+    rows = [row(number, "p", value, 0, 1.0) for number, value in enumerate(values)]
+    assert flat_columns(rows)["set/lr"] == column
+    assert [type(value) for value in flat_columns(rows)["set/lr"]] == [type(value) for value in column]
+
+
+def test_settings_are_one_text() -> None:
+    several = {"lr": 1e-3, "toggles": "eager", "hidden": 8, "memory": None, "on": True, "sizes": [1, 2]}
+    assert settings_text({"settings": several}) == (
+        "lr=0.001, toggles=eager, hidden=8, memory=null, on=true, sizes=[1, 2]"
+    )
+    assert settings_text({"settings": {}}) == PLAIN

@@ -1,0 +1,160 @@
+"""A trial has one name, goes on where it was left, and ends in a result whatever happens to it."""
+
+import json
+import os
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+from tests.support.sweeps import SETTINGS, small
+from uavlab.core.errors import ConfigError, DivergedError
+from uavlab.experiment.run import Run
+from uavlab.experiment.run_dir import read_status
+from uavlab.sweeps import trials
+from uavlab.sweeps.trials import (
+    RESULT,
+    Trial,
+    configure_trial,
+    grid_trials,
+    read_request,
+    read_result,
+    run_trial,
+    watch_input,
+)
+
+
+def request(**changes: Any) -> dict[str, Any]:
+    return json.loads(Trial("leader_follower", {**SETTINGS, **changes}, 1).request(3))
+
+
+def test_a_grid_is_every_combination_with_every_seed() -> None:
+    sweep = small(
+        presets=["leader_follower", "pursuit"], settings={"hidden": 8}, grid={"updates": [4, 5]}, seeds=[7, 9]
+    )
+    (batch,) = grid_trials(sweep)
+    assert [(trial.preset, trial.varied["updates"], trial.seed) for trial in batch] == [
+        (preset, updates, seed) for preset in ("leader_follower", "pursuit") for updates in (4, 5) for seed in (7, 9)
+    ]
+    assert all(trial.settings == {"hidden": 8, **trial.varied} for trial in batch)
+
+
+def test_a_name_says_what_is_trained_and_nothing_else() -> None:
+    trial = Trial("leader_follower", {"lr": 0.1, "batch": 8}, 1, {"lr": 0.1})
+    assert trial.name == Trial("leader_follower", {"batch": 8, "lr": 0.1}, 1).name == "leader_follower-e2a317b2b559-1"
+    others = [
+        Trial("leader_follower", {"lr": 0.1, "batch": 8}, 2),
+        Trial("leader_follower", {"lr": 0.2, "batch": 8}, 1),
+        Trial("pursuit", {"lr": 0.1, "batch": 8}, 1),
+    ]
+    assert len({trial.name, *(other.name for other in others)}) == 4
+    assert Trial("a b/ü" * 20, {}, 0).name.startswith("a_b__" * 8 + "-")
+
+
+def test_a_trial_is_a_run_of_its_settings(tmp_path: Path) -> None:
+    done = run_trial(tmp_path / "t", request(toggles="plain"), Event())
+    assert done == read_result(tmp_path / "t", 3)
+    assert done is not None
+    run = Run(configure_trial(request(toggles="plain")))
+    for _ in run.train():
+        pass
+    assert (done["status"], done["digest"], done["updates"]) == ("complete", run.digest, 10)
+    assert run.config.toggles.update == "loop"
+    assert configure_trial(request()).toggles.update != "loop"
+    assert (run.config.run.seed, run.config.run.runs) == (1, 1)
+    weighed = sum(weight * done["figures"][name] for name, weight in run.config.evaluation.score.items())
+    assert done["score"] == pytest.approx(weighed, rel=1e-6)
+
+
+def test_a_trial_that_was_stopped_goes_on_to_the_same_digest(tmp_path: Path) -> None:
+    whole, stop = run_trial(tmp_path / "whole", request(), Event()), Event()
+    stop.set()
+    for update in (1, 2, 3):
+        assert run_trial(tmp_path / "t", request(), stop) is None
+        assert read_status(tmp_path / "t")["update"] == update
+        assert not (tmp_path / "t" / RESULT).exists()
+    done = run_trial(tmp_path / "t", request(), Event())
+    assert whole is not None
+    assert done is not None
+    assert {**done, "seconds": 0} == {**whole, "seconds": 0}
+
+
+def test_a_complete_trial_is_not_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = run_trial(tmp_path / "t", request(), Event())
+    assert done is not None
+    trained = []
+    monkeypatch.setattr(Run, "_update", lambda *given: trained.append(given))
+    assert run_trial(tmp_path / "t", request(), Event()) == done
+    (tmp_path / "t" / RESULT).unlink()  # killed before it was written: scored again
+    again = run_trial(tmp_path / "t", request(), Event())
+    assert again == done
+    more = run_trial(tmp_path / "t", {**request(), "episodes": 5}, Event())
+    assert more is not None
+    assert (more["digest"], more["episodes"]) == (done["digest"], 5)
+    assert trained == []
+
+
+def test_a_failure_is_a_result_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = run_trial(tmp_path / "refused", request(batch=64), Event())
+    assert refused is not None
+    assert (refused["status"], refused["reason"][:45]) == ("refused", "leader_follower: batch 64 > capacity 32: lowe")
+    assert read_result(tmp_path / "refused", 3) is None  # it is tried again
+
+    def fail(error: Exception) -> dict[str, Any]:
+        def train(run: Run) -> Any:
+            raise error
+
+        monkeypatch.setattr(Run, "train", train)
+        done = run_trial(tmp_path / type(error).__name__, request(), Event())
+        assert done is not None
+        return done
+
+    record = {"tensor": "reward", "value": float("nan"), "expected": "a finite number", "kind": "environment"}
+    diverged = fail(DivergedError(record, "Check."))
+    assert (diverged["status"], diverged["reason"][:25]) == ("diverged", "training: reward is nan; ")
+    assert read_result(tmp_path / "DivergedError", 3) == diverged
+    assert fail(ZeroDivisionError("one\ntwo"))["reason"] == "ZeroDivisionError: one\\ntwo"
+    monkeypatch.undo()
+    mended = run_trial(tmp_path / "ZeroDivisionError", request(), Event())
+    assert mended is not None
+    assert mended["status"] == "complete"
+
+
+def test_a_refused_trial_may_be_mended(tmp_path: Path) -> None:
+    run_trial(tmp_path / "t", request(batch=64), Event())
+    done = run_trial(tmp_path / "t", request(), Event())
+    assert done is not None
+    assert done["status"] == "complete"
+
+
+def test_two_processes_do_not_train_one_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials, "WAIT", 0.05)
+    with FileLock(tmp_path / ".t.lock"), pytest.raises(ConfigError, match="another process has worked on this trial"):
+        run_trial(tmp_path / "t", request(), Event())
+    assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{}\n", b"[1]\n", b'{"preset": 1}\n', b"\xff\n", b'{"preset": "a", "settings": {}}\n']
+)
+def test_a_line_that_describes_no_trial_is_refused(text: bytes) -> None:
+    out, into = os.pipe()
+    os.write(into, text)
+    os.close(into)
+    with pytest.raises(ConfigError, match="expected a line of JSON"):
+        read_request(out)
+    os.close(out)
+
+
+def test_the_end_of_input_stops(tmp_path: Path) -> None:
+    out, into = os.pipe()
+    os.write(into, Trial("a", {}, 0).request(2).encode() + b"\n")
+    assert read_request(out) == {"preset": "a", "settings": {"seed": 0, "runs": 1}, "episodes": 2}
+    stop = Event()
+    watch_input(stop.set, out)
+    assert not stop.wait(0.2)
+    os.close(into)
+    assert stop.wait(30)
+    os.close(out)

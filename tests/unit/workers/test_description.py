@@ -1,0 +1,29 @@
+"""Descriptions survive JSON, and arrays in shared memory neither overlap nor exceed it."""
+
+import mmap
+
+import numpy as np
+
+from uavlab.workers.description import Agent, Description, memory_bytes, rows_in
+
+MOVES = Description((Agent("a", "a", 3, 0, 2), Agent("b", "b", 5, 0, 4)), 25, False)
+ACTS = Description((Agent("a", "a", 3, 2, 0),), None, True)
+
+
+def test_a_description_survives_json() -> None:
+    for each in (MOVES, ACTS):
+        assert Description.from_json(each.as_json()) == each
+    assert (MOVES.widest("obs"), MOVES.widest("choices"), ACTS.widest("action")) == (5, 4, 2)
+
+
+def test_rows_fill_the_memory_without_overlap() -> None:
+    for each, shapes in ((MOVES, [(7, 2, 1), (7, 2, 5), (7, 2, 4)]), (ACTS, [(7, 1, 2), (7, 1, 3), (7, 1, 0)])):
+        memory = mmap.mmap(-1, memory_bytes(each, 7))
+        rows = rows_in(memory, each, 7)
+        assert [array.shape for array in rows[:3]] == shapes
+        assert rows.reward.shape == rows.end.shape == shapes[0][:2]
+        for number, array in enumerate(rows):
+            array[...] = number
+        assert [np.unique(array).tolist() for array in rows if array.size] == [
+            [True] if array.dtype == bool else [number] for number, array in enumerate(rows) if array.size
+        ]

@@ -1,0 +1,136 @@
+"""Workers answer all at once, are replaced where they fail, and leave nothing behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from uavlab.core.errors import ConfigError
+from uavlab.workers.names import parse
+from uavlab.workers.processes import Lost, Worker, Workers, describe
+
+HERE = "tests.support.strangers"
+LEAVING = """
+import sys, time
+from uavlab.workers.names import parse
+from uavlab.workers.processes import Workers, describe
+origin = parse("tests.support.strangers:Meadow,fault=hang,at=1")
+workers = Workers(origin, describe(origin), 2, 4)
+print(*[worker.process.pid for worker in workers.each], flush=True)
+workers.run({0: 1, 1: 1}, 30)
+workers.run({0: None}, 600)
+"""
+
+
+@contextmanager
+def started(name: str, count: int = 2, copies: int = 4) -> Iterator[Workers]:
+    origin = parse(f"{HERE}:{name}")
+    workers = Workers(origin, describe(origin), count, copies)
+    try:
+        yield workers
+    finally:
+        workers.close()
+
+
+def alive(process: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return False
+
+
+def test_rows_of_all_workers_are_reset_and_stepped() -> None:
+    with started("Meadow") as workers:
+        assert workers.run({0: 7, 1: 7, 3: 8}, 30) == ({}, [])
+        assert np.array_equal(workers.rows.obs[0], workers.rows.obs[1])  # one seed in two workers
+        assert not np.array_equal(workers.rows.obs[1], workers.rows.obs[3])  # two copies of one worker
+        assert not workers.rows.obs[2].any()
+        before = workers.rows.obs.copy()
+        workers.rows.action[:] = 1
+        assert workers.run({0: None, 3: None}, 30) == ({}, [])
+        changed = [not np.array_equal(a, b) for a, b in zip(workers.rows.obs, before, strict=True)]
+        assert changed == [True, False, False, True]
+
+
+def test_a_failure_names_what_was_raised_and_where() -> None:
+    with started("Meadow,fault=raise,at=1") as workers:
+        workers.run({0: 1, 1: 1}, 30)
+        workers.rows.action[:] = 1
+        gone, failures = workers.run({1: None}, 30)
+    assert gone == {}
+    [failure] = failures
+    assert (failure["row"], failure["worker"], failure["doing"]) == (1, 1, "step")
+    assert failure["raised"].startswith("ValueError: the meadow is closed at strangers.py:")
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"), [("die", "it ended with exit code 3"), ("hang", "it did not answer in time")]
+)
+def test_a_worker_that_is_lost_is_replaced(fault: str, why: str) -> None:
+    with started(f"Meadow,fault={fault},at=1") as workers:
+        workers.run({0: 1, 1: 1}, 30)
+        workers.rows.action[:] = 1
+        before = workers.each[0].process.pid
+        gone, failures = workers.run({0: None, 1: None}, 0.5)
+        assert (gone, failures) == ({0: why, 1: why}, [])
+        workers.restart(0)
+        assert workers.each[0].process.pid != before
+        assert not alive(before)
+        assert workers.run({0: 5, 2: 6}, 30) == ({}, [])
+
+
+def test_a_killed_worker_is_noticed_by_its_signal() -> None:
+    with started("Meadow", 1) as workers:
+        os.kill(workers.each[0].process.pid, signal.SIGKILL)
+        assert workers.run({0: 1}, 30)[0] == {0: "it ended with signal 9"}
+
+
+def test_an_environment_that_cannot_be_made_is_one_error() -> None:
+    for name, text in (("absent", f"{HERE}:absent: {HERE} has no absent"), ("many_moves", "agent acts in MultiBinary")):
+        with pytest.raises(ConfigError, match=text):
+            describe(parse(f"{HERE}:{name}"))
+    with pytest.raises(ConfigError, match=r"making it raised .*NameNotFound.*expected an environment"):
+        describe(parse("gymnasium:Absent-v1"))
+
+
+def test_a_worker_imports_neither_torch_nor_what_needs_it() -> None:
+    code = "import sys, uavlab.workers.worker, uavlab.workers.processes; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+def test_closing_ends_all_processes() -> None:
+    with started("Meadow") as workers:
+        processes = [worker.process.pid for worker in workers.each]
+        assert [alive(process) for process in processes] == [True, True]
+    assert [alive(process) for process in processes] == [False, False]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a worker notices within a second")
+def test_workers_end_with_a_process_that_is_killed_also_in_the_middle_of_a_step() -> None:
+    parent = subprocess.Popen([sys.executable, "-c", LEAVING], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    processes = [int(word) for word in parent.stdout.readline().split()]
+    time.sleep(0.2)  # worker 0 is in its step, worker 1 waits
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    deadline = time.monotonic() + 10
+    while any(map(alive, processes)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert [alive(process) for process in processes] == [False, False]
+
+
+def test_an_answer_that_does_not_come_is_lost() -> None:
+    worker = Worker(parse(f"{HERE}:Meadow"), None, 0)
+    worker.describe("Meadow")
+    with pytest.raises(Lost, match="did not answer"):
+        worker.receive(time.monotonic() + 0.01)
+    worker.close()
+    worker.send([])  # nobody is there, which ``receive`` says

@@ -1,0 +1,67 @@
+"""An external environment is registered under its name, with the learner that fits and its own horizon."""
+
+from pathlib import Path
+
+import pytest
+
+import uavlab as ul
+from tests.support import strangers
+from tests.support.registries import registered
+from uavlab.core.errors import ConfigError
+from uavlab.core.registry import ENVIRONMENTS
+from uavlab.experiment.config import configure
+from uavlab.experiment.names import require_names
+from uavlab.experiment.presets import presets
+from uavlab.workers.registration import register
+
+
+def test_a_name_registers_an_environment_and_a_preset() -> None:
+    with registered():
+        name = ul.external(strangers.Meadow, moves=False, length=9)
+        assert name == "tests.support.strangers:Meadow,moves=false,length=9"
+        assert presets()[name].env == name
+        first = ENVIRONMENTS[name]
+        register(name)
+        assert ENVIRONMENTS[name] is first  # no second one
+        config = configure(name, {"workers": 3, "timeout_s": 5.0})
+        assert (config.env.workers, config.env.horizon, config.task.learner) == (3, 9, "masac")
+        assert ul.make(name, horizon=4).spec.horizon == 4
+    assert name not in ENVIRONMENTS
+
+
+def test_moves_are_learned_by_mappo_and_settings_have_ranges() -> None:
+    with registered():
+        require_names({"preset": "tests.support.strangers:Meadow"})
+        config = configure("tests.support.strangers:Meadow")
+        assert config.task.learner == "mappo"
+        with pytest.raises(ConfigError, match="workers: input should be greater than or equal to 0, got -1"):
+            configure("tests.support.strangers:Meadow", {"workers": -1})
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("gymnasium:CartPole-v1,size=3", r"making it raised TypeError: .*size"),
+        ("gymnasium:CartPoll-v1", "making it raised NameNotFound"),
+        ("pettingzoo:mpe2.simple_spred_v3", "no module named 'mpe2.simple_spred_v3'"),
+        ("pettingzoo:mpe2.simple_spread_v3,M=3", "unexpected keyword argument 'M'.*correct its name or its arguments"),
+        ("tests.support.strangers:many_moves", "expected Discrete, or Box with bounds: wrap"),
+        ("tests.support.strangers:unbounded", "expected finite ones: wrap the environment"),
+        ("tests.support.strangers:huge", "expected 1 to 20,000: wrap"),
+        ("tests.support.strangers:nothing", "made a int; expected an environment of Gymnasium"),
+        ("absent.py:make", "no file .*absent.py"),
+    ],
+)
+def test_what_cannot_be_served_is_one_error_and_registers_nothing(name: str, text: str) -> None:
+    before = dict(ENVIRONMENTS)
+    with pytest.raises(ConfigError, match=text):
+        register(name)
+    assert dict(ENVIRONMENTS) == before
+
+
+def test_a_file_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from tests.support.strangers import Hill\n\ndef make(n=3):\n    return Hill(n)\n"
+    )
+    with registered():
+        assert configure(ul.external(f"{tmp_path}/mine.py:make", n=2)).env.spec.obs == 4

@@ -1,0 +1,76 @@
+"""Spaces of Gymnasium become numbers and back; what is not served is refused with a next step."""
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from uavlab.workers.spaces import Codec, Refusal
+
+SEEN = spaces.Box(-1, 1, (2, 2))
+BOX = spaces.Box(np.array([-1.0, 0.0], np.float32), np.array([3.0, 10.0], np.float32))
+
+
+def test_actions_are_scaled_from_minus_one_and_one_to_their_bounds() -> None:
+    codec = Codec("a", SEEN, BOX)
+    assert (codec.obs, codec.action, codec.choices) == (4, 2, 0)
+    for unit, expected in (([-1, -1], [-1, 0]), ([1, 1], [3, 10]), ([0, 0.5], [1, 7.5]), ([9, -9], [3, 0])):
+        action = codec.act(np.array([*unit, 0.7], np.float32))  # the third is padding
+        assert action.tolist() == expected
+        assert BOX.contains(action)
+    whole = spaces.Box(0, 3, (1,), np.int64)
+    assert [Codec("a", SEEN, whole).act(np.array([x]))[0] for x in (-1.0, 0.0, 0.4, 1.0)] == [0, 2, 2, 3]
+
+
+def test_moves_count_from_the_first_one() -> None:
+    codec = Codec("a", SEEN, spaces.Discrete(3, start=-1))
+    assert [codec.act(np.array([move])) for move in range(3)] == [-1, 0, 1]
+    assert codec.choices == 3
+
+
+def test_observations_are_flat() -> None:
+    numbers, mask = Codec("a", SEEN, BOX).observe(np.array([[1, 2], [3, 4]]), {"action_mask": [1]})
+    assert numbers.tolist() == [1, 2, 3, 4]
+    assert mask is None  # continuous actions have no mask
+    mixed = spaces.Dict({"b": spaces.Discrete(3), "a": spaces.Box(0, 1, (1,))})
+    assert Codec("a", mixed, BOX).observe({"a": np.array([0.5], np.float32), "b": 2}, {})[0].tolist() == [0.5, 0, 0, 1]
+
+
+def test_masks_come_from_the_observation_or_from_infos() -> None:
+    masked = spaces.Dict({"observation": SEEN, "action_mask": spaces.MultiBinary(3)})
+    codec, moves = Codec("a", masked, spaces.Discrete(3)), np.array([0, 1, 1], np.int8)
+    assert codec.obs == 4
+    mask = codec.observe({"observation": np.zeros((2, 2)), "action_mask": moves}, {})[1]
+    assert mask.tolist() == [False, True, True]
+    assert (
+        Codec("a", SEEN, spaces.Discrete(3)).observe(np.zeros((2, 2)), {"action_mask": moves})[1].tolist()
+        == mask.tolist()
+    )
+    assert Codec("a", SEEN, spaces.Discrete(3)).observe(np.zeros((2, 2)), {})[1] is None
+    for wrong in ([1, 1], [0, 0, 0]):
+        with pytest.raises(Refusal, match="expected 3 numbers, not all 0"):
+            codec.observe({"observation": np.zeros((2, 2)), "action_mask": wrong}, {})
+
+
+def test_an_observation_of_another_length_is_refused() -> None:
+    with pytest.raises(Refusal, match="a observed 3 numbers; expected 4"):
+        Codec("a", SEEN, BOX).observe(np.zeros(3), {})
+
+
+@pytest.mark.parametrize(
+    ("seen", "action", "text"),
+    [
+        (SEEN, spaces.MultiBinary(3), "expected Discrete, or Box with bounds: wrap"),
+        (SEEN, spaces.MultiDiscrete([2, 3]), "expected Discrete, or Box with bounds: wrap"),
+        (SEEN, spaces.Box(-np.inf, 1, (2,)), "expected finite ones: wrap the environment"),
+        (SEEN, spaces.Box(-3e38, 3e38, (2,), np.float64), ""),
+        (SEEN, spaces.Discrete(100_000), "expected at most 10,000"),
+        (spaces.Box(0, 255, (200, 200, 3), np.uint8), BOX, "expected 1 to 20,000: wrap"),
+        (spaces.Sequence(spaces.Discrete(2)), BOX, "expected a space that Gymnasium can flatten"),
+    ],
+)
+def test_what_is_not_served_is_refused(seen: spaces.Space, action: spaces.Space, text: str) -> None:
+    if not text:
+        assert Codec("a", seen, action).action == 2
+        return
+    with pytest.raises(Refusal, match=text):
+        Codec("a", seen, action)

@@ -1,0 +1,64 @@
+"""A worker answers each line, says what failed, and ends when nobody is there."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from uavlab.workers.spaces import Refusal
+from uavlab.workers.worker import _failure
+
+ROOT = Path(__file__).parents[3]
+HERE = "tests.support.strangers"
+
+
+def talk(factory: str, *lines: Any, arguments: Any = None) -> tuple[list[dict[str, Any]], int]:
+    """Return the answers to the first line, which names an environment, and to others, and the exit code."""
+    mine, its = socket.socketpair()
+    words = [sys.executable, "-m", "uavlab.workers.worker", str(its.fileno()), str(os.getpid())]
+    process = subprocess.Popen(words, cwd=ROOT, pass_fds=[its.fileno()])
+    its.close()
+    origin = {"kind": "factory", "target": HERE, "factory": factory, "arguments": arguments or {}}
+    task = {"origin": origin, "memory": None, "copies": 0, "path": [str(ROOT), *sys.path]}
+    with mine, mine.makefile("rw") as stream:
+        answers = []
+        for line in (task, *lines):
+            stream.write(json.dumps(line) + "\n")
+            stream.flush()
+            answers.append(json.loads(stream.readline()))
+    return answers, process.wait(20)
+
+
+def test_the_first_answer_describes_and_a_closed_socket_ends_the_process() -> None:
+    [answer], code = talk("Hill")
+    assert answer["description"]["agents"] == [{"name": "agent", "group": "agent", "obs": 4, "action": 2, "choices": 0}]
+    assert code == 0
+
+
+def test_what_cannot_be_made_ends_it() -> None:
+    [answer], code = talk("Meadow", arguments={"size": 1})
+    assert answer == {
+        "refused": f"{HERE}:Meadow takes no 'size'; its arguments: moves, length, fault, at, cut", "doing": "make"
+    }  # fmt: skip
+    assert code == 0
+
+
+def test_a_failure_is_an_answer_and_the_worker_goes_on() -> None:
+    answers, code = talk("Hill", [[3, 5]], [])
+    assert answers[1]["row"] == 3
+    assert answers[1]["doing"] == "reset"
+    assert answers[2] == {}
+    assert code == 0
+
+
+def test_errors_are_one_line_with_their_place() -> None:
+    try:
+        json.loads("{")
+    except ValueError as error:
+        answer = _failure(error, "step")
+    assert answer["raised"].startswith("JSONDecodeError: Expecting property name")
+    assert " at decoder.py:" in answer["raised"]
+    assert _failure(Refusal("no.\nmore"), "reset") == {"refused": "no", "doing": "reset"}

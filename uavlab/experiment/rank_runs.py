@@ -1,0 +1,82 @@
+"""A run of several ranks: where each keeps its part, and what must be the same for all."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from uavlab.core.errors import ConfigError, RankError
+from uavlab.core.registry import Settings
+from uavlab.experiment.names import read_settings
+from uavlab.experiment.run_dir import changed_values
+from uavlab.runtime.ranks import RankConfig, Ranks, join, restarts
+
+if TYPE_CHECKING:
+    from uavlab.experiment.run import Run
+
+PER_RANK = ("batch", "worlds", "capacity", "learning_starts")  # settings of which each rank has as much
+MAX_LISTED = 5  # settings in one message
+
+
+@contextmanager
+def connected(run: RankConfig, device: str) -> Iterator[Ranks]:
+    """Connect the ranks that torchrun started, yield this one, and leave the group; an error is reported to the others.
+
+    Raises:
+        ConfigError, ResourceError: As ``runtime.ranks.join``.
+    """
+    ranks = join(run.rank_backend, run.rank_timeout_s, device)
+    try:
+        yield ranks
+    except BaseException as error:
+        ranks.report(error)
+        if not isinstance(error, RankError):  # else the group is broken, and closing it may wait for a lost rank
+            ranks.close()
+        raise
+    ranks.close()
+
+
+def require_same_settings(ranks: Ranks, preset: str, values: Mapping[str, Any]) -> None:
+    """Check that all ranks have the same settings.
+
+    Raises:
+        ConfigError: They differ; the message names the settings.
+    """
+    own = {"preset": preset, **values}
+    if ranks.agree(repr(sorted(own.items(), key=lambda item: item[0]))):
+        return
+    first, *others = ranks.exchange("settings", own)
+    for rank, other in enumerate(others, 1):
+        if names := [name for name in {**first, **other} if first.get(name) != other.get(name)]:
+            texts = [f"{name} {first.get(name)} and {other.get(name)}" for name in names[:MAX_LISTED]]
+            raise ConfigError(f"ranks 0 and {rank} have other settings: {', '.join(texts)}; start all by one command.")
+
+
+def ends(run: "Run") -> bool:
+    """Return whether training ends now; several ranks end after the same update."""
+    run.stopping |= run.rt.ranks.deserted
+    return run.done or (run.all_stop if run.rt.ranks.size > 1 else run.stopping)
+
+
+def is_restart(folder: Path, preset: str, values: Mapping[str, Any]) -> bool:
+    """Return whether torchrun started the ranks again, and the folder holds their run.
+
+    Raises:
+        ConfigError: It holds another one.
+    """
+    if not restarts() or not (folder / "config.json").exists():
+        return False
+    stored = read_settings(folder)
+    if names := [*changed_values({"preset": stored["preset"], **stored["values"]}, {"preset": preset, **values})]:
+        raise ConfigError(
+            f"{folder}: holds a run with another {', '.join(names[:MAX_LISTED])}; expected the one that torchrun "
+            "starts again. Choose a new folder."
+        )
+    return True
+
+
+def totals(config: Settings, size: int) -> dict[str, Any]:
+    """Return the number of ranks, and sizes that each of them has for itself as those of all; empty for one alone."""
+    names = [name for name in PER_RANK if hasattr(config.source, name)]
+    own = {f"{name}_of_all_ranks": size * getattr(config.source, name) for name in names}
+    return {"ranks": size, **own} if size > 1 else {}

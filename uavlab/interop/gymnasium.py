@@ -1,0 +1,150 @@
+"""Teams as single agents of Gymnasium: worlds as a ``VectorEnv``, or one world as an ``Env``."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from uavlab.core.errors import ConfigError
+from uavlab.core.text import require_known
+from uavlab.interop.simulator import Simulator
+from uavlab.interop.spaces import arrays, bare, require_action, team_action_space, team_observation_space
+
+MODES = tuple(mode.value for mode in (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP))
+
+
+class TeamVectorEnv(VectorEnv[Any, np.ndarray, np.ndarray]):
+    """Worlds of an environment, see ``uavlab.to_gymnasium``.
+
+    Attributes:
+        simulator: The worlds.
+        ended: Worlds whose episode ended with the last step, and that start with the next one (B).
+    """
+
+    def __init__(self, simulator: Simulator, autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP) -> None:
+        """Describe the team; worlds start with ``reset``.
+
+        Raises:
+            ConfigError: There is no such mode of Gymnasium's, or it is none of these worlds.
+        """
+        name = autoreset_mode.value if isinstance(autoreset_mode, AutoresetMode) else autoreset_mode
+        require_known("autoreset_mode", name, MODES, "to_gymnasium: ")
+        self.metadata = {"autoreset_mode": AutoresetMode(name), "render_modes": []}
+        self.simulator, self.num_envs = simulator, simulator.worlds
+        self.single_observation_space = team_observation_space(simulator.spec)
+        self.single_action_space = team_action_space(simulator.spec)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self.ended = np.zeros(self.num_envs, bool)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start all worlds anew, with a seed from new random streams; ``options`` have no effect.
+
+        Raises:
+            ConfigError: The seed is no whole number from 0 up.
+        """
+        begin(self.simulator, seed)
+        super().reset(seed=seed)
+        self.ended = np.zeros(self.num_envs, bool)
+        return bare(observed(self.simulator)), {}
+
+    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """Step all worlds, and replace those that end, at once or by the next step.
+
+        Raises:
+            ConfigError: The actions are not in ``action_space``, or no world has started.
+        """
+        simulator, chosen = self.simulator, require_action("step", actions, self.action_space)
+        reward = np.zeros(self.num_envs) if self.ended.all() else step_team(simulator, chosen)
+        if self.ended.any():
+            self._replace(self.ended)
+            reward = np.where(self.ended, 0.0, reward)
+        terminated, truncated = ends(simulator)
+        ended = terminated | truncated
+        if self.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP:
+            self.ended = ended
+            return bare(observed(simulator)), reward, terminated, truncated, {}
+        obs, infos = observed(simulator), {}
+        if ended.any():
+            final = np.full(self.num_envs, None, dtype=object)
+            for world in np.flatnonzero(ended):
+                final[world] = bare({name: part[world] for name, part in obs.items()})
+            infos = {"final_obs": final, "_final_obs": ended, "final_info": {}, "_final_info": ended.copy()}
+            self._replace(ended)
+            obs = observed(simulator)
+        return bare(obs), reward, terminated, truncated, infos
+
+    def _replace(self, ended: np.ndarray) -> None:
+        self.simulator.start(torch.from_numpy(ended).to(self.simulator.device))
+
+
+class TeamEnv(gymnasium.Env[Any, np.ndarray]):
+    """One world of an environment, see ``uavlab.to_gymnasium``.
+
+    Attributes:
+        simulator: The world.
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012 - as in its base
+
+    def __init__(self, simulator: Simulator) -> None:
+        """Describe the team; the world starts with ``reset``."""
+        self.simulator = simulator
+        self.observation_space = team_observation_space(simulator.spec)
+        self.action_space = team_action_space(simulator.spec)
+        self.ended = True
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start a new world, with a seed from new random streams; ``options`` have no effect.
+
+        Raises:
+            ConfigError: The seed is no whole number from 0 up.
+        """
+        begin(self.simulator, seed)
+        super().reset(seed=seed)
+        self.ended = False
+        return first_world(observed(self.simulator)), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Step the world.
+
+        Raises:
+            ConfigError: The action is not in ``action_space``, or the world has ended or not started.
+        """
+        if self.ended:
+            raise ConfigError("step: the world has ended or not started; call reset first.")
+        chosen = require_action("step", action, self.action_space)[None]
+        reward, (terminated, truncated) = step_team(self.simulator, chosen), ends(self.simulator)
+        self.ended = bool(terminated | truncated)
+        return first_world(observed(self.simulator)), float(reward[0]), bool(terminated[0]), bool(truncated[0]), {}
+
+
+def begin(simulator: Simulator, seed: int | None) -> None:
+    """Start all worlds anew, with a seed from new random streams."""
+    if seed is not None:
+        simulator.seed(seed)
+    simulator.start()
+
+
+def step_team(simulator: Simulator, actions: np.ndarray) -> np.ndarray:
+    """Step all worlds; return the mean rewards of their teams."""
+    _, reward = simulator.step(torch.from_numpy(np.ascontiguousarray(actions)).to(simulator.device))
+    return reward.double().cpu().numpy()
+
+
+def ends(simulator: Simulator) -> tuple[np.ndarray, np.ndarray]:
+    """Return which worlds have terminated, and which are truncated."""
+    return simulator.terminated.cpu().numpy(), simulator.truncated.cpu().numpy()
+
+
+def observed(simulator: Simulator) -> dict[str, np.ndarray]:
+    """Return what all teams observe."""
+    return arrays(simulator.spec, simulator.obs)
+
+
+def first_world(obs: dict[str, np.ndarray]) -> Any:
+    """Return the observation of the first world."""
+    return bare({name: part[0] for name, part in obs.items()})

@@ -1,0 +1,96 @@
+"""Worlds of an environment that are stepped as one batch, with the random streams from which they start and go on."""
+
+import operator
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from uavlab.core.errors import ConfigError
+from uavlab.core.groups import padded_actions
+from uavlab.core.protocols import Env
+from uavlab.core.rng import Streams
+from uavlab.core.text import quote
+from uavlab.core.types import legal_of, select
+from uavlab.envs.forms import judge, move
+from uavlab.envs.presence import live_at_start, mean_reward
+from uavlab.ops.action_sampling import without_padding
+
+
+class Simulator:
+    """Worlds of an environment; the streams ``initial`` and ``step`` of one seed hold all their random numbers.
+
+    Attributes:
+        env: The environment.
+        worlds: Worlds (B).
+        device: Device of all tensors.
+        state: The worlds; None before the first start.
+        obs: Observations of their agents.
+        padding: Action dimensions beyond each agent's own (A D); None if there are none.
+        live: Agents that take part and whose task has not ended (B A).
+        truncated: Worlds that the time limit has ended (B).
+    """
+
+    def __init__(self, env: Env[Any], worlds: int, device: torch.device) -> None:
+        """Seed the streams from the operating system; no world starts yet."""
+        self.env, self.spec, self.worlds, self.device = env, env.spec, worlds, device
+        self.padding = padded_actions(env.spec, device)
+        self.state: Any = None
+        self.obs: Any = None
+        self.live = torch.zeros(worlds, env.spec.agents, dtype=torch.bool, device=device)
+        self.truncated = torch.zeros(worlds, dtype=torch.bool, device=device)
+        self.seed(None)
+
+    def seed(self, seed: int | None) -> None:
+        """Begin new random streams; those of None differ from call to call.
+
+        Raises:
+            ConfigError: The seed is no whole number from 0 up.
+        """
+        try:
+            number = None if seed is None else operator.index(seed)
+            entropy = np.random.SeedSequence(number).entropy
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"seed: got {quote(seed)}; expected a whole number from 0 up.") from error
+        self.rng = Streams([entropy], self.device)  # type: ignore[list-item]  # of an int, the int
+
+    @torch.no_grad()
+    def start(self, ended: Bool[Tensor, " B"] | None = None) -> None:
+        """Replace worlds that have ended by new ones, from as many random numbers as for all; None replaces all."""
+        state = self.env.initial(self.rng.uniform("initial", self.worlds, self.spec.initial_noise)[0])
+        live = live_at_start(self.env, state, self.worlds, self.device)
+        obs, truncated = self.env.observe(state), torch.zeros_like(live[:, 0])
+        if ended is not None:
+            state, obs = select(ended, state, self.state), select(ended, obs, self.obs)
+            live, truncated = select(ended, live, self.live), select(ended, truncated, self.truncated)
+        self.state, self.obs, self.live, self.truncated = state, obs, live, truncated
+
+    @torch.no_grad()
+    def step(self, action: Tensor) -> tuple[Float[Tensor, "B A"], Float[Tensor, " B"]]:
+        """Step all worlds by actions (B A D) or moves (B A); return rewards of agents, and means of each team.
+
+        Padding and actions of agents that are not live have no effect: 0 or the first legal move stands in for them.
+
+        Raises:
+            ConfigError: No world has started, or the environment returned other types or shapes than before.
+        """
+        if self.state is None:
+            raise ConfigError("step: no world has started; call reset first.")
+        noise = self.rng.uniform("step", self.worlds, self.spec.step_noise)[0]
+        before, legal = self.state, legal_of(self.obs)
+        if legal is None:
+            action = without_padding(action * self.live[..., None], self.padding)
+        else:
+            action = torch.where(self.live, action, legal.to(torch.uint8).argmax(-1))
+        self.state, self.obs = move(self.env, before, action, noise, self.obs)
+        reward, terminated = judge(self.env, before, action, self.state, noise)
+        self.live = self.live & ~terminated
+        self.truncated = (self.state.step >= self.spec.horizon) & self.live.any(-1)
+        return reward, mean_reward(self.env, before, reward)
+
+    @property
+    def terminated(self) -> Bool[Tensor, " B"]:
+        """Worlds in which the tasks of all agents have ended."""
+        return ~self.live.any(-1)

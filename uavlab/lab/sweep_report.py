@@ -1,0 +1,166 @@
+"""The page of a sweep: interquartile means, performance profiles, a search in its order, and all trials."""
+
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+
+from uavlab.core.aggregates import profile, rescale
+from uavlab.core.bootstrap import ends_text
+from uavlab.core.installation import program
+from uavlab.lab.page import Page
+from uavlab.lab.plots.charts import Table, list_downwards
+from uavlab.lab.plots.style import add_curve, blank, in_lines, pen, plain, short
+from uavlab.lab.plots.views import views
+from uavlab.sweeps.driver import TRIALS
+from uavlab.sweeps.table import ALL, Summary, SweepTable, settings_text
+
+NAME = "report.html"  # in the folder of a sweep
+STEPS = 101  # thresholds of a profile
+MOST_CURVES, MOST_ROWS = 5, 30  # profiles, and means, in one figure
+NAME_LINE = 30  # characters of a line of settings beside a mean
+SCORED = (
+    "{} of {} trials have a score: that of the best policy of each, on {} episodes that chose no policy. "
+    "Higher is better."
+)
+MEANS = (
+    "The mean without the lowest and the highest quarter of the scores, with the 95 % interval of a bootstrap over "
+    "seeds, stratified by preset. It is too narrow for fewer than about ten scores."
+)
+PROFILES = (
+    "The share of trials with a score above each threshold, with 95 % intervals at each. Settings whose line is above "
+    "another one everywhere are better at every threshold."
+)
+
+
+def write_sweep_report(table: SweepTable) -> Path:
+    """Write the page of a sweep into its folder, over an older one, and return it.
+
+    Raises:
+        ResourceError: It cannot be written.
+    """
+    page = Page(f"Sweep {table.folder.name}")
+    page.add("h1", page.title)
+    count = len(table.rows) - len(table.failed)
+    page.add("p", SCORED.format(count, len(table.rows), table.sweep.episodes))
+    for text in table.notes:
+        page.add("p", f"{text[0].upper()}{text[1:]}.", "note")
+    if table.failed:
+        page.add("h2", "Trials without a score")
+        page.add_table(Table(["trial", "status", "reason"], _failures(table)))
+    if count:
+        _add_figures(page, table)
+    page.add("h2", "Trials")
+    page.add_table(_all_trials(table), f"All {len(table.rows)} trials")
+    page.add("h2", "The sweep")
+    page.add("pre", json.dumps(table.sweep.stored(), indent=1))
+    page.add("p", "A folder of a trial is a run:")
+    first = str(table.folder / TRIALS / table.rows[0]["trial"])
+    page.add("pre", f"{program()} evaluate {shlex.quote(first)}\n{program()} report {shlex.quote(first)}")
+    path = table.folder / NAME
+    page.write(path)
+    return path
+
+
+def _failures(table: SweepTable) -> list[list[str]]:
+    return [[row["trial"], str(row["status"]), row["reason"]] for row in table.failed]
+
+
+def _add_figures(page: Page, table: SweepTable) -> None:
+    presets = list(dict.fromkeys(each.preset for each in reversed(table.summaries)))[::-1]
+    presets.sort(key=lambda name: name != ALL)
+    page.add("h2", "Interquartile means")
+    page.add("p", MEANS)
+    own = {name: [each for each in table.summaries if each.preset == name] for name in presets}
+    page.add_figure(views(lambda preset: _means(own[preset]), preset=presets))
+    rows = [[e.preset, e.settings, f"{e.scored} of {e.trials}", ends_text(e.iqm)] for e in table.summaries]
+    page.add_table(Table(["preset", "settings", "seeds", "interquartile mean"], rows), "As a table")
+    if table.sweep.search:
+        page.add("h2", "The search")
+        page.add_figure(_search(table))
+    page.add("h2", "Performance profiles")
+    page.add("p", PROFILES)
+    page.add_figure(views(lambda preset: _profiles(table, own[preset]), preset=presets))
+
+
+def _means(summaries: Sequence[Summary]) -> go.Figure:
+    """Draw the interquartile means of the best combinations, the best on top, with their intervals."""
+    best = _ranked(summaries)[:MOST_ROWS]
+    names = [in_lines(each.settings, NAME_LINE) for each in best]
+    ends = [each.iqm for each in best if each.iqm is not None]
+    scale = "score, 0 to 1 in each preset" if summaries[0].preset == ALL else "score"
+    title = f"Best: {best[0].settings}, {ends_text(best[0].iqm)}" if best else ""
+    figure = blank(title, f"interquartile mean of the {scale}", height=130 + 34 * max(len(best), 2))
+    figure.add_scatter(
+        x=short(mean for mean, _, _ in ends),
+        y=names,
+        error_x={
+            "type": "data",
+            "symmetric": False,
+            "array": short(high - mean for mean, _, high in ends),
+            "arrayminus": short(mean - low for mean, low, _ in ends),
+        },
+        mode="markers",
+        marker={**pen(0)["marker"], "size": 10},
+        showlegend=False,
+    )
+    return list_downwards(figure, names)
+
+
+def _ranked(summaries: Sequence[Summary]) -> list[Summary]:
+    scored = [each for each in summaries if each.iqm is not None]
+    return sorted(scored, key=lambda each: each.iqm[0] if each.iqm else 0.0, reverse=True)
+
+
+def _profiles(table: SweepTable, summaries: Sequence[Summary]) -> go.Figure:
+    """Draw the profiles of the best combinations, over scores on the scale of each preset."""
+    best = _ranked(summaries)[:MOST_CURVES]
+    title = f"The {len(best)} best of {len(summaries)}" if len(best) < len(summaries) else "Share of trials by score"
+    figure = blank(title, "threshold: 0 is the lowest score of the scale, 1 the highest", "share of trials above it")
+    thresholds = [step / (STEPS - 1) for step in range(STEPS)]
+    for number, each in enumerate(best):
+        strata = each.strata
+        if each.preset != ALL:
+            strata = tuple(tuple(rescale(scores, *table.scale[each.preset])) for scores in strata)
+        add_curve(figure, number, plain(each.settings), short(thresholds), profile(strata, thresholds))
+    figure.update_traces(mode="lines")
+    return figure.update_yaxes(range=[-0.02, 1.02])
+
+
+def _search(table: SweepTable) -> go.Figure:
+    """Draw the mean score of each proposal in the order of the search, and the best so far."""
+    order = list(dict.fromkeys(settings_text(row) for row in table.rows))
+    own: dict[str, list[Any]] = {name: [] for name in order}
+    for row in table.rows:
+        own[settings_text(row)].append(row.get("score"))
+    means = {name: sum(scores) / len(scores) for name, scores in own.items() if None not in scores}
+    numbers = [number for number, name in enumerate(order, 1) if name in means]
+    best = [max(list(means.values())[: at + 1]) for at in range(len(means))]
+    title = f"Best: {max(means, key=lambda name: means[name])}" if means else ""
+    figure = blank(title, "proposal", "mean score over presets and seeds")
+    figure.add_scatter(
+        x=numbers, y=short(means.values()), mode="markers", name="proposal", text=[*map(plain, means)], **pen(0)
+    )
+    return figure.add_scatter(x=numbers, y=short(best), mode="lines", name="best so far", line={**pen(1)["line"]})
+
+
+def _all_trials(table: SweepTable) -> Table:
+    heads = ["trial", "preset", "settings", "seed", "status", "score", "updates", "seconds", "digest"]
+    rows = [
+        [
+            row["trial"],
+            row["preset"],
+            settings_text(row),
+            str(row["seed"]),
+            str(row["status"]),
+            "-" if row.get("score") is None else f"{row['score']:.4f}",
+            str(row.get("updates", "-")),
+            str(row.get("seconds", "-")),
+            str(row.get("digest", "-"))[:12],
+        ]
+        for row in table.rows
+    ]
+    return Table(heads, rows)

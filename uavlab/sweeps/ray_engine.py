@@ -1,0 +1,151 @@
+"""Trials on a Ray cluster: one that runs, joined by its address, or one on this machine for the time of a sweep.
+
+A Ray cluster obeys whoever reaches it. One that is started here listens on the loopback interface alone, without a
+dashboard. One elsewhere must have a private address, or tokens.
+"""
+
+import ipaddress
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from uavlab.core.errors import ConfigError, ResourceError
+from uavlab.core.extras import require
+from uavlab.core.installation import entry
+from uavlab.core.text import one_line, quote
+from uavlab.storage.machine import usable_cores
+from uavlab.sweeps.engines import POLL, Engine, run_process
+from uavlab.sweeps.spec import Sweep
+
+LOOPBACK = "127.0.0.1"
+REACH = 5.0  # s to reach a cluster
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # GPUs stay visible to trials that reserve none, as with ``local``
+    "RAY_kill_child_processes_on_worker_exit": "false",  # a trial ends by itself, after its update
+    "RAY_gcs_rpc_server_connect_timeout_s": "5",
+}
+LOCAL = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # by which Ray leaves loopback addresses as they are; read at import
+
+
+@contextmanager
+def ray_engine(sweep: Sweep) -> Iterator[Engine]:
+    """Yield the engine of a Ray cluster, as many trials at once as it has cores by default.
+
+    Raises:
+        ConfigError: The address is neither private nor protected by tokens, or no cluster answers there.
+        MissingPackageError: Ray is not installed.
+        ResourceError: No cluster can be started here, or it has too few GPUs.
+    """
+    require("ray", "engine: ray", "ray")
+    if sweep.address is not None:
+        require_private(sweep.address)
+        require_reachable(sweep.address)
+    for name, value in {**QUIET, **(LOCAL if _is_local(sweep.address) else {})}.items():
+        os.environ.setdefault(name, value)
+    import ray
+
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        _init(ray, sweep)
+        _restore(handler)  # Ray's own would end this process
+        if sweep.address is None and (host := ray.util.get_node_ip_address()) != LOOPBACK:
+            raise ResourceError(
+                f"engine: Ray listens on {host}, expected {LOOPBACK}, because it was imported before; start the sweep "
+                "in a new process."
+            )
+        own = ray.cluster_resources()
+        if own.get("GPU", 0) < sweep.gpus:
+            raise ResourceError(f"gpus: the cluster has {own.get('GPU', 0):g}, expected {sweep.gpus:g} for each trial.")
+        yield Engine(sweep.workers or max(1, int(own.get("CPU", 1))), _runner(ray, sweep))
+    finally:
+        ray.shutdown()
+        _restore(handler)
+
+
+def _restore(handler: Any) -> None:
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
+
+
+def _init(ray: Any, sweep: Sweep) -> None:
+    own = {"num_cpus": sweep.workers or usable_cores(), "include_dashboard": False, "_node_ip_address": LOOPBACK}
+    where = {"address": "local", **own} if sweep.address is None else {"address": sweep.address}
+    try:
+        ray.init(**where, log_to_driver=False, configure_logging=False, namespace="uavlab")
+    except Exception as error:  # of any kind: Ray has no common one
+        what = one_line(f"{type(error).__name__}: {error}")[:300]
+        if sweep.address is None:
+            raise ResourceError(f"engine: no Ray cluster can be started here ({what}); use engine: local.") from error
+        raise ConfigError(f"address {sweep.address}: no Ray cluster can be joined there ({what}).") from error
+
+
+def _runner(ray: Any, sweep: Sweep) -> Any:
+    """Return the function that runs a trial as a task of the cluster."""
+    remote = ray.remote(num_cpus=1, num_gpus=sweep.gpus, max_retries=0)(run_process)
+    program, where = entry(), os.getcwd()
+
+    def run(folder: Path, request: str, stop: Event) -> None:
+        task = remote.remote(program, where, folder, request)
+        while not ray.wait([task], timeout=POLL)[0]:
+            if stop.is_set():
+                ray.cancel(task)  # interrupts the function, which closes the pipe and waits for the trial
+                break
+        with suppress(ray.exceptions.RayError):  # its worker was killed, or it was cancelled
+            ray.get(task)
+
+    return run
+
+
+def _is_local(address: str | None) -> bool:
+    return address is None or address.rpartition(":")[0] in (LOOPBACK, "localhost", "[::1]")
+
+
+def require_private(address: str) -> None:
+    """Refuse an address that others may reach, unless Ray uses tokens.
+
+    Raises:
+        ConfigError: It is no ``HOST:PORT``, the host is not known, or it is public and tokens are off.
+    """
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    if not host or "/" in host or not (port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536):
+        raise ConfigError(f"address {quote(address)}: expected HOST:PORT, such as {LOOPBACK}:6379.")
+    try:
+        known = {entry[4][0] for entry in socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)}
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"address {quote(address)}: the host is not known ({error}).") from error
+    public = [each for each in known if not _is_private(str(each))]
+    if public and os.environ.get("RAY_AUTH_MODE", "").lower() != "token":
+        raise ConfigError(
+            f"address {quote(address)}: {public[0]} is neither loopback nor private, and a Ray cluster without tokens "
+            "obeys whoever reaches it; use a private address, or start the cluster and this sweep with "
+            "RAY_AUTH_MODE=token."
+        )
+
+
+def _is_private(host: str) -> bool:
+    address = ipaddress.ip_address(host.partition("%")[0])
+    return (address.is_private or address.is_loopback or address.is_link_local) and not address.is_unspecified
+
+
+def require_reachable(address: str) -> None:
+    """Return if something listens at an address.
+
+    Raises:
+        ConfigError: Nothing answers within some seconds.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), REACH).close()
+    except OSError as error:
+        raise ConfigError(
+            f"address {address}: nothing answers there ({error}); start a cluster there by `RAY_AUTH_MODE=token "
+            f"ray start --head --port={port} --include-dashboard=false`, or leave out address."
+        ) from error

@@ -1,0 +1,266 @@
+"""The table of a sweep: a row for each trial, figures over seeds, and files for other programs."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from uavlab.core.aggregates import aggregate, difference, rescale
+from uavlab.core.bootstrap import Ends, ends_text
+from uavlab.core.cards import Html, card, interval_bar, notes, table
+from uavlab.core.errors import ConfigError
+from uavlab.core.extras import require
+from uavlab.core.text import one_line, quote, require_known
+from uavlab.storage.files import atomic_write, write_json, write_text
+from uavlab.sweeps.driver import TRIALS, Row
+from uavlab.sweeps.spec import Sweep
+
+HEAD = ("number", "trial", "preset", "seed", "status", "reason", "score", "updates", "best_update", "seconds")
+ALL = "all presets"
+PLAIN = "as they are"  # name of settings of which none varies
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A combination of settings on one preset, or on all of them.
+
+    Attributes:
+        preset: Name of the preset, or ``ALL``, where scores are on the scale of each preset.
+        settings: What distinguishes the combination, as text.
+        strata: The scores of its seeds, preset by preset.
+        trials: How many trials it has, with those that have no score.
+        iqm: Interquartile mean of the scores with the ends of its 95 % interval; None without a score.
+    """
+
+    preset: str
+    settings: str
+    strata: tuple[tuple[float, ...], ...]
+    trials: int
+    iqm: Ends | None
+
+    @property
+    def scored(self) -> int:
+        """Return how many trials have a score."""
+        return sum(map(len, self.strata))
+
+
+@dataclass(frozen=True, repr=False)
+class SweepTable:
+    """The trials of a sweep; ``print`` and a notebook show interquartile means over seeds.
+
+    >>> many = {"presets": ["pursuit"], "settings": {"updates": 2}, "grid": {"lr": [1e-3, 3e-4]}, "seeds": 1}
+    >>> table = ul.sweep(many, "sweeps/rates", progress=False)
+    >>> table.complete, [row["settings"] for row in table.rows]
+    (True, [{'lr': 0.001}, {'lr': 0.0003}])
+
+    Attributes:
+        folder: Where everything is kept.
+        sweep: What was trained.
+        rows: A table for each trial, in the order of the sweep: ``number``, ``trial`` (name of its folder), ``preset``,
+            ``settings`` (those that vary), ``seed``, ``status`` (``complete``, ``diverged``, ``refused``, ``failed``,
+            ``killed`` or ``interrupted``), ``reason``; where it is complete also ``score`` (the sum of ``figures`` with
+            the weights ``score`` of the environment, of its best policy), ``figures``, ``updates``, ``best_update``,
+            ``seconds``, ``digest``, ``device`` and ``not_exact``.
+    """
+
+    folder: Path
+    sweep: Sweep
+    rows: tuple[Row, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every trial has a score."""
+        return all(row["status"] == "complete" for row in self.rows)
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """The digest of each complete trial by its name; equal sweeps have equal ones."""
+        return {row["trial"]: row["digest"] for row in self.rows if row["status"] == "complete"}
+
+    @property
+    def failed(self) -> list[Row]:
+        """Rows of trials that have no score."""
+        return [row for row in self.rows if row.get("score") is None]
+
+    @property
+    def folders(self) -> list[Path]:
+        """The folders of complete trials; each is a run, for ``ul.report`` and others."""
+        return [self.folder / TRIALS / row["trial"] for row in self.rows if row["status"] == "complete"]
+
+    @cached_property
+    def scale(self) -> dict[str, tuple[float, float]]:
+        """Lowest and highest score of each preset, from the file of the sweep or from this table."""
+        known = {name: (ends[0], ends[1]) for name, ends in (self.sweep.scale or {}).items()}
+        own = {name: [*_scores(self.rows, preset=name)] for name in self.sweep.presets}
+        return {name: (min(scores), max(scores)) for name, scores in own.items() if scores} | known
+
+    @cached_property
+    def summaries(self) -> tuple[Summary, ...]:
+        """Figures of each combination of settings, preset by preset, and of several presets together."""
+        names = dict.fromkeys(settings_text(row) for row in self.rows)
+        each = [self._summarize(preset, name, [preset]) for preset in self.sweep.presets for name in names]
+        several = len(self.sweep.presets) > 1
+        return (*each, *(self._summarize(ALL, name, self.sweep.presets) for name in names if several))
+
+    def _summarize(self, title: str, settings: str, presets: Sequence[str]) -> Summary:
+        own = [row for row in self.rows if settings_text(row) == settings and row["preset"] in presets]
+        strata = tuple(
+            tuple(scores if title != ALL else rescale(scores, *self.scale[name]))
+            for name in presets
+            if (scores := _scores(own, preset=name))
+        )
+        return Summary(title, settings, strata, len(own), aggregate(strata) if strata else None)
+
+    def summary(self, settings: str, preset: str | None = None) -> Summary:
+        """Return the figures of a combination of settings, by its text; of all presets together, or of one.
+
+        Raises:
+            ConfigError: There is none.
+        """
+        one = self.sweep.presets[0] if len(self.sweep.presets) == 1 else ALL
+        known = {each.settings: each for each in self.summaries if each.preset == (preset or one)}
+        require_known("setting", settings, known, "sweep: ")
+        return known[settings]
+
+    def compare(self, settings: str, other: str, preset: str | None = None) -> Ends:
+        """Return how much higher the interquartile mean of one combination is, with the ends of its 95 % interval.
+
+        Raises:
+            ConfigError: There is no such combination, or it has no score.
+        """
+        pair = [self.summary(name, preset) for name in (settings, other)]
+        if lacking := [each.settings for each in pair if each.iqm is None]:
+            raise ConfigError(f"sweep: {quote(lacking[0])} has no score; compare others.")
+        return difference(pair[0].strata, pair[1].strata)
+
+    @property
+    def notes(self) -> list[str]:
+        """What one should know of the figures."""
+        texts = [f"{len(self.failed)} of {len(self.rows)} trials have no score and are left out"] if self.failed else []
+        scales = "those that the sweep gives" if self.sweep.scale else "the lowest and the highest in this table"
+        if len(self.sweep.presets) > 1:
+            texts.append(f"over all presets, 0 and 1 are {scales}, preset by preset")
+        return texts
+
+    def __repr__(self) -> str:
+        """Return a line for each combination of settings and preset, and the reasons of trials without a score."""
+        width = max([8, *(len(one_line(each.settings)) for each in self.summaries)])
+        lines = [f"{'preset':28} {'settings':{width}} {'seeds':>7}  interquartile mean"]
+        for each in self.summaries:
+            seeds = f"{each.scored}/{each.trials}"
+            lines.append(
+                f"{one_line(each.preset):28} {one_line(each.settings):{width}} {seeds:>7}  {ends_text(each.iqm)}"
+            )
+        lines += [f"{row['trial']}: {row['status']}{_reason(row)}" for row in self.failed]
+        return "\n".join([*map(one_line, lines), *(f"{text}." for text in self.notes)])
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (each.preset, each.settings, f"{each.scored} of {each.trials}", ends_text(each.iqm), _bar(each.iqm))
+            for each in self.summaries
+        ]
+        lacking = [(row["trial"], row["status"], row["reason"]) for row in self.failed]
+        count = f"{len(self.rows) - len(self.failed)} of {len(self.rows)}"
+        return card(
+            "Sweep",
+            {"trials with a score": count, "engine": self.sweep.engine, "folder": self.folder},
+            table(("preset", "settings", "seeds", "interquartile mean, 95 % interval", ""), rows),
+            table(("trial without a score", "status", "reason"), lacking),
+            notes(self.notes),
+        )
+
+    def record(self) -> dict[str, Any]:
+        """Return the table as JSON values."""
+        keys = ("preset", "settings", "trials", "scored")
+        over = [{**{key: getattr(each, key) for key in keys}, **_named(each.iqm)} for each in self.summaries]
+        return {
+            "folder": str(self.folder),
+            "complete": self.complete,
+            "rows": list(self.rows),
+            "summaries": over,
+            "scale": {name: list(ends) for name, ends in self.scale.items()},
+        }
+
+    def write(self) -> None:
+        """Write ``table.json``, ``table.csv`` and ``table.parquet`` into the folder.
+
+        Raises:
+            ResourceError: A file cannot be written.
+        """
+        write_json(self.folder / "table.json", self.record())
+        columns = flat_columns(self.rows)
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([columns, *zip(*columns.values(), strict=True)])
+        write_text(self.folder / "table.csv", text.getvalue())
+        write_parquet(self.folder / "table.parquet", columns)
+
+
+def settings_text(row: Row) -> str:
+    """Return what distinguishes the settings of a row: ``lr=0.001, toggles=eager``."""
+    return ", ".join(f"{name}={_text(value)}" for name, value in row["settings"].items()) or PLAIN
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _scores(rows: Sequence[Row], preset: str) -> list[float]:
+    return [row["score"] for row in rows if row["preset"] == preset and row.get("score") is not None]
+
+
+def _reason(row: Row) -> str:
+    return f", {row['reason']}" if row["reason"] else ""
+
+
+def _bar(ends: Ends | None) -> Html:
+    return Html("") if ends is None else interval_bar(ends[1], ends[0], ends[2])
+
+
+def _named(ends: Ends | None) -> dict[str, float | None]:
+    return dict(zip(("iqm", "low", "high"), ends or (None, None, None), strict=True))
+
+
+def flat_columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
+    """Return a column of plain values for each key: those of settings begin with ``set/``, of figures with ``eval/``.
+
+    A column has values of one type and None: other values become text.
+    """
+    flat = [
+        {
+            **{name: row.get(name) for name in HEAD},
+            **{f"set/{name}": value for name, value in row["settings"].items()},
+            **{f"eval/{name}": value for name, value in row.get("figures", {}).items()},
+            **{name: row.get(name) for name in ("digest", "device")},
+        }
+        for row in rows
+    ]
+    return {name: _plain([row.get(name) for row in flat]) for name in dict.fromkeys(key for row in flat for key in row)}
+
+
+def _plain(values: Sequence[Any]) -> list[Any]:
+    kinds = {type(value) for value in values if value is not None}
+    if kinds <= {int, float} and len(kinds) == 2:
+        return [None if value is None else float(value) for value in values]
+    if len(kinds) > 1 or kinds - {bool, int, float, str}:
+        return [None if value is None else _text(value) for value in values]
+    return [None if isinstance(value, float) and not math.isfinite(value) else value for value in values]
+
+
+def write_parquet(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
+    """Write columns as a Parquet file, over an older one.
+
+    Raises:
+        MissingPackageError: Pyarrow is not installed.
+        ResourceError: It cannot be written.
+    """
+    require("sweep", "a Parquet file", "pyarrow")
+    import pyarrow
+    from pyarrow import parquet
+
+    with atomic_write(path) as temporary:
+        parquet.write_table(pyarrow.table({name: list(values) for name, values in columns.items()}), temporary)

@@ -1,0 +1,202 @@
+"""Trials of a sweep: their settings, names and results, and what the process of one does."""
+
+import itertools
+import json
+import math
+import os
+import re
+import threading
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from uavlab.core.errors import ConfigError, DivergedError, FileError, reason_of
+from uavlab.core.installation import program
+from uavlab.core.text import one_line
+from uavlab.experiment import scores
+from uavlab.experiment.config import Config, Layer, configure, toggle_layer
+from uavlab.experiment.run import Run
+from uavlab.experiment.run_dir import CONFIG
+from uavlab.storage.files import json_digest, read_json, write_json
+from uavlab.sweeps.spec import Sweep
+
+RESULT = "trial.json"  # in the folder of a trial, once it has ended
+FINAL = ("complete", "diverged")  # results that the same trial would have again
+WAIT = 120  # s until an earlier process of a trial, which was asked to stop, has ended
+LIMIT = 300  # characters of a reason
+EPISODES_SEED = 0
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of a sweep.
+
+    Attributes:
+        preset: Where it starts from.
+        settings: Settings over it, without the seed; ``toggles`` is a named set.
+        seed: Its seed.
+        varied: Those of the settings in which trials of the sweep differ.
+    """
+
+    preset: str
+    settings: Mapping[str, Any]
+    seed: int
+    varied: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The name of its folder: preset, digest of the settings, seed."""
+        digest = json_digest({"preset": self.preset, "settings": dict(self.settings)})[:12]
+        return f"{re.sub('[^a-zA-Z0-9_.-]', '_', self.preset)[:40]}-{digest}-{self.seed}"
+
+    def request(self, episodes: int) -> str:
+        """Return what its process reads: one line of JSON."""
+        settings = {**self.settings, "seed": self.seed, "runs": 1}
+        return json.dumps({"preset": self.preset, "settings": settings, "episodes": episodes})
+
+
+Plan = Generator[list[Trial], list[Result], None]
+"""Batches of trials, in exchange for the results of the one before."""
+
+
+def grid_trials(sweep: Sweep) -> Plan:
+    """Yield all trials of a grid in one batch: presets, combinations of settings, seeds."""
+    grid, fixed = sweep.grid or {}, sweep.settings or {}
+    combinations = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    yield [
+        Trial(preset, {**fixed, **varied}, seed, varied)
+        for preset in sweep.presets
+        for varied in combinations
+        for seed in sweep.all_seeds
+    ]
+
+
+def read_result(folder: Path, episodes: int) -> Result | None:
+    """Return the result of a trial, scored in so many episodes; None if there is no such result."""
+    try:
+        result = read_json(folder / RESULT)
+    except FileError:
+        return None
+    known = result.get("status") in FINAL and result.get("episodes") == episodes
+    return result if known else None
+
+
+def last_result(folder: Path) -> Result | None:
+    """Return the result of the last process of a trial, of any status; None if there is none."""
+    try:
+        return read_json(folder / RESULT)
+    except FileError:
+        return None
+
+
+def configure_trial(request: Mapping[str, Any]) -> Config:
+    """Return the settings of a trial.
+
+    Raises:
+        ConfigError: They are none of the preset, or do not fit each other.
+    """
+    settings = dict(request["settings"])
+    toggles = settings.pop("toggles", None)
+    named = [] if toggles is None else [toggle_layer(toggles, settings.get("device"))]
+    return configure(request["preset"], *named, Layer(settings, {}))
+
+
+def run_trial(folder: Path, request: Mapping[str, Any], stop: Event) -> Result | None:
+    """Train a trial from its newest checkpoint on, score its best policy, and write and return its result.
+
+    Any failure of the run becomes a result with its reason. None is returned if ``stop`` was set before the run was at
+    its target; it is saved then.
+
+    Raises:
+        ConfigError: Another process still works on the trial.
+        ResourceError: The result cannot be written.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder.parent / f".{folder.name}.lock", timeout=WAIT, thread_local=False)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise ConfigError(f"{folder}: another process has worked on this trial for {WAIT} s; stop it.") from error
+    try:
+        if result := read_result(folder, request["episodes"]):
+            return result
+        try:
+            result = _train_and_score(folder, request, stop)
+        except DivergedError as error:
+            result = {"status": "diverged", "reason": reason_of(error)}
+        except ConfigError as error:
+            result = {"status": "refused", "reason": reason_of(error)}
+        except Exception as error:  # of any kind: environments may be a user's own
+            result = {"status": "failed", "reason": reason_of(error)}
+        if result is not None:
+            result = {"episodes": request["episodes"], **result}
+            result["reason"] = one_line(result.get("reason", ""))[:LIMIT]
+            folder.mkdir(exist_ok=True)
+            write_json(folder / RESULT, result)
+        return result
+    finally:
+        lock.release()
+
+
+def _train_and_score(folder: Path, request: Mapping[str, Any], stop: Event) -> Result | None:
+    (folder / RESULT).unlink(missing_ok=True)  # of a failure before
+    run = Run.resume(folder) if (folder / CONFIG).exists() else Run(configure_trial(request), folder)
+    for _ in run.train():
+        if stop.is_set():
+            run.stop()
+    if not run.done:
+        return None
+    trained, env = run.trained(), run.config.evaluation
+    figures = scores.measure(trained, request["episodes"], EPISODES_SEED, False)
+    means = {name: _finite(values.double().mean().item()) for name, values in figures.items()}
+    return {
+        "status": "complete",
+        "score": _finite(scores.weigh(env.score, figures).double().mean().item()),
+        "figures": means,
+        "updates": run.number,
+        "best_update": trained.updates[0],
+        "seconds": round(run.seconds, 3),
+        "digest": run.digest,
+        "device": run.machine.get("device"),
+        "not_exact": run.not_exact_reasons,
+    }
+
+
+def _finite(value: float) -> float | None:
+    """Return a number that JSON has, or None."""
+    return value if math.isfinite(value) else None
+
+
+def read_request(descriptor: int = 0) -> dict[str, Any]:
+    """Read the line that describes a trial, from standard input.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    line = b""
+    while not line.endswith(b"\n") and (part := os.read(descriptor, 1)):
+        line += part
+    try:
+        request = json.loads(line)
+        known = isinstance(request["preset"], str) and isinstance(request["settings"], dict)
+        if known and isinstance(request["episodes"], int):
+            return request
+    except (ValueError, TypeError, LookupError, RecursionError):
+        pass
+    raise ConfigError(f"trial: expected a line of JSON on standard input, which `{program()} sweep` writes; use that.")
+
+
+def watch_input(stop: Callable[[], object], descriptor: int = 0) -> None:
+    """Call ``stop``, on a thread, when standard input ends: the sweep asks to stop, or is no more."""
+
+    def wait() -> None:
+        while os.read(descriptor, 4096):
+            pass
+        stop()
+
+    threading.Thread(target=wait, daemon=True).start()

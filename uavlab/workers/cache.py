@@ -1,0 +1,264 @@
+"""Copies of an environment as a cache of states: a state is a seed and the actions since, and can always be rebuilt."""
+
+import atexit
+import os
+import threading
+import warnings
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from uavlab.core.errors import ConfigError, FallbackWarning
+from uavlab.core.installation import program
+from uavlab.workers.description import Description, Rows
+from uavlab.workers.names import Origin
+from uavlab.workers.processes import Workers
+
+TRIES = 3  # in which a step may lose workers
+MOST = 4  # environments whose workers run at the same time in this process
+INEXACT = "an episode that was played again with its seed and actions went another way"
+
+
+def key_of(before: int, numbers: bytes) -> int:
+    """Return the fingerprint of a state from that of the state before and an action; of a start, from 0 and a seed."""
+    mixed = blake2b(before.to_bytes(8, "little", signed=True) + numbers, digest_size=8).digest()
+    return int.from_bytes(mixed, "little", signed=True)
+
+
+@dataclass(frozen=True)
+class World:
+    """A world to be brought to its next state.
+
+    Attributes:
+        number: In its batch, for messages.
+        seed: Of its start.
+        after: Fingerprint of the state to reach.
+        before: Fingerprint of its present state; None where it starts.
+        action: The next action; None where it starts.
+        past: Returns the actions before (k A D), for a world that must be rebuilt.
+        seen: Returns what its agents observe now (A O), to compare with what they do after it was rebuilt.
+    """
+
+    number: int
+    seed: int
+    after: int
+    before: int | None = None
+    action: np.ndarray | None = None
+    past: Callable[[], np.ndarray] | None = None
+    seen: Callable[[], np.ndarray] | None = None
+
+
+class Cache:
+    """Live copies of an environment in worker processes, each in the state of one world.
+
+    A copy whose world is stepped goes on; a world without a copy, such as that of a resumed run or of a worker that
+    was lost, is rebuilt in a free copy, or in the one that was used longest ago. Threads take turns.
+
+    Attributes:
+        counts: ``restarts`` of workers, worlds ``rebuilt``, and those that came out otherwise (``inexact``).
+    """
+
+    def __init__(self, origin: Origin, description: Description, workers: int, copies: int, timeout_s: float) -> None:
+        """Start nothing yet."""
+        self.origin, self.description, self.timeout_s = origin, description, timeout_s
+        self.count = workers or _cores()
+        self.copies = copies
+        self.counts: Counter[str] = Counter()
+        self.lock = threading.Lock()
+        self.workers: Workers | None = None
+        self.live: OrderedDict[int, int] = OrderedDict()  # rows by fingerprint, the one used longest ago first
+        self.free: list[deque[int]] = []  # rows of each worker
+
+    def bring(self, worlds: Sequence[World]) -> Rows:
+        """Start or step worlds, and return a copy of their rows, in their order.
+
+        Raises:
+            ConfigError: The environment fails, or a step lost workers ``TRIES`` times.
+        """
+        with self.lock:
+            workers = self._ready(len(worlds))
+            try:
+                places = self._place(workers, worlds)
+            except BaseException:  # also an interrupt: copies are between states, and answers are on their way
+                self._end()
+                raise
+            index = [places[world.number] for world in worlds]
+            for world in worlds:
+                if (other := self.live.pop(world.after, None)) is not None:  # two worlds in one state
+                    self._release(other)
+                self.live[world.after] = places[world.number]
+            return Rows(*(array[index] for array in workers.rows))
+
+    def release(self, keys: Sequence[int]) -> None:
+        """Free the copies of worlds that have ended."""
+        with self.lock:
+            for key in keys:
+                if (row := self.live.pop(key, None)) is not None:
+                    self._release(row)
+
+    def close(self) -> None:
+        """End the workers; they start again when they are needed."""
+        with self.lock:
+            self._end()
+
+    def _end(self) -> None:
+        if self.workers is not None:
+            self.workers.close()
+        self.workers = None
+        self._forget()
+
+    def _ready(self, batch: int) -> Workers:
+        """Return running workers with rows for a batch."""
+        if self.workers is not None and batch > self.workers.copies:
+            self._end()
+        if self.workers is None:
+            per = -(-max(self.copies, batch) // self.count)
+            self.workers = Workers(self.origin, self.description, self.count, per * self.count)
+            self._forget()
+        return self.workers
+
+    def _forget(self) -> None:
+        """Mark all copies as free."""
+        self.live.clear()
+        copies = 0 if self.workers is None else self.workers.copies
+        self.free = [deque(range(number, copies, self.count)) for number in range(self.count)]
+
+    def _release(self, row: int) -> None:
+        self.free[row % self.count].appendleft(row)  # used again before a copy that was never made
+
+    def _place(self, workers: Workers, worlds: Sequence[World]) -> dict[int, int]:
+        """Bring worlds to their next states; return the row of each by its number."""
+        places: dict[int, int] = {}
+        pending, why = list(worlds), ""
+        for _ in range(TRIES):
+            rows, load = {}, Counter[int]()
+            for world in pending:
+                row = None if world.before is None else self.live.pop(world.before, None)
+                if row is not None:
+                    rows[world.number] = row
+                    load[row % self.count] += 1
+            plans = {}
+            for world in pending:
+                rebuilt = world.number not in rows
+                row = rows[world.number] if world.number in rows else self._take(load)
+                places[world.number] = row
+                plans[row] = _plan(world, rebuilt)
+                self.counts["rebuilt"] += rebuilt and world.before is not None
+            gone = self._play(workers, plans, {places[world.number]: world for world in pending})
+            pending = [world for world in pending if places[world.number] % self.count in gone]
+            if not pending:
+                return places
+            why = next(iter(gone.values()))
+        raise ConfigError(
+            f"{self.origin.name}: {TRIES} workers were lost at one step, the last one because {why}; expected answers "
+            f"within timeout_s={self.timeout_s:g}. Set a longer one, or step the environment alone to see why."
+        )
+
+    def _take(self, load: Counter[int]) -> int:
+        """Return a free row of the worker with the fewest worlds of this batch, or the one used longest ago."""
+        ready = [number for number in range(self.count) if self.free[number]]
+        if ready:
+            number = min(ready, key=lambda each: load[each])
+            load[number] += 1
+            return self.free[number].popleft()
+        _, row = self.live.popitem(last=False)
+        load[row % self.count] += 1
+        return row
+
+    def _play(self, workers: Workers, plans: dict[int, Iterator[Any]], of: dict[int, World]) -> dict[int, str]:
+        """Run the plans of all rows side by side; restart workers that are lost, and return why, by their numbers."""
+        gone: dict[int, str] = {}
+        while plans:
+            pairs: dict[int, int | None] = {}
+            for row in [*plans]:
+                if row % self.count in gone or (command := next(plans[row], None)) is None:
+                    del plans[row]
+                    continue
+                kind, value = command
+                if kind == "compare":
+                    self._compare(workers.rows.obs[row], value())
+                    kind, value = next(plans[row])
+                pairs[row] = value if kind == "seed" else None
+                if kind == "action":
+                    workers.rows.action[row] = value
+            lost, failures = workers.run(pairs, self.timeout_s) if pairs else ({}, [])
+            for failure in failures:
+                raise ConfigError(self._text(failure, of))
+            for number, why in lost.items():
+                gone[number] = why
+                self._restart(workers, number, why)
+        return gone
+
+    def _restart(self, workers: Workers, number: int, why: str) -> None:
+        self.counts["restarts"] += 1
+        if self.counts["restarts"] == 1:
+            warnings.warn(
+                f"{self.origin.name}: worker {number} was started again, because {why}; its worlds are rebuilt from "
+                "their seeds and actions. Further ones are counted in run.json.",
+                FallbackWarning,
+                stacklevel=2,
+            )
+        self.live = OrderedDict((key, row) for key, row in self.live.items() if row % self.count != number)
+        self.free[number] = deque(range(number, workers.copies, self.count))
+        workers.restart(number)
+
+    def _compare(self, obs: np.ndarray, before: np.ndarray) -> None:
+        if not np.array_equal(obs, before, equal_nan=True):
+            self.counts["inexact"] += 1
+            if self.counts["inexact"] == 1:
+                text = f"{self.origin.name}: {INEXACT}; expected that reset(seed=...) decides all chance of an episode."
+                warnings.warn(text, FallbackWarning, stacklevel=2)
+
+    def _text(self, failure: dict[str, Any], of: dict[int, World]) -> str:
+        world = of[failure["row"]]
+        step = 0 if world.past is None else len(world.past())
+        where = f"{self.origin.name}: world {world.number}, step {step}, worker {failure['worker']}"
+        if "refused" in failure:
+            return f"{where}: {failure['refused']}."
+        return (
+            f"{where}: {failure['doing']} raised {failure['raised']}; expected a result. See "
+            f"`{program()} check {self.origin.name}`."
+        )
+
+
+def _plan(world: World, rebuilt: bool) -> Iterator[tuple[str, Any]]:
+    """Yield what a copy has to do for a world."""
+    if rebuilt:
+        yield "seed", world.seed
+        if world.past is not None and world.seen is not None:
+            for action in world.past():
+                yield "action", action
+            yield "compare", world.seen
+    if world.action is not None:
+        yield "action", world.action
+
+
+def _cores() -> int:
+    """Return the processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+_CACHES: OrderedDict[tuple[Any, ...], Cache] = OrderedDict()  # the one used longest ago first
+
+
+def cache_for(origin: Origin, description: Description, workers: int, copies: int, timeout_s: float) -> Cache:
+    """Return the cache that environments with these settings share in this process; others may lose their workers."""
+    key = (os.getpid(), origin.name, workers, copies, timeout_s)
+    if key not in _CACHES:
+        _CACHES[key] = Cache(origin, description, workers, copies, timeout_s)
+    _CACHES.move_to_end(key)
+    for other in [*_CACHES.values()][:-MOST]:
+        other.close()
+    return _CACHES[key]
+
+
+@atexit.register
+def close_all() -> None:
+    """End all workers of this process; they start again where they are needed."""
+    for (process, *_), cache in _CACHES.items():
+        if process == os.getpid():  # not those of a process that was copied
+            cache.close()

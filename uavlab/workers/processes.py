@@ -1,0 +1,230 @@
+"""Workers as the process that trains sees them: it starts them, asks all at once, and replaces those that fail."""
+
+import json
+import mmap
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
+from typing import Any, BinaryIO
+
+from uavlab.core.errors import ConfigError, ResourceError
+from uavlab.core.installation import PACKAGE
+from uavlab.workers.description import Description, Rows, memory_bytes, rows_in
+from uavlab.workers.names import Origin
+
+QUIET = {"OMP_NUM_THREADS": "1", "SDL_VIDEODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
+START_S = 120.0  # seconds for a worker to import the environment and make a first one
+
+
+class Lost(Exception):  # noqa: N818 - the caller starts another worker
+    """A worker has died or does not answer; the message says which of them."""
+
+
+@lru_cache
+def _launcher(process: int) -> ThreadPoolExecutor:
+    """Return a thread of this process that starts workers.
+
+    Linux ends a worker with the thread that started it, and other threads, such as that of a live run, may end before.
+    """
+    return ThreadPoolExecutor(1, "launcher")
+
+
+class Worker:
+    """A process with copies of an environment."""
+
+    def __init__(self, origin: Origin, memory: int | None, copies: int) -> None:
+        """Start the process; ``describe`` waits until it is ready."""
+        self.socket, its = socket.socketpair()
+        words = [sys.executable, "-P", "-m", "uavlab.workers.worker", str(its.fileno()), str(os.getpid())]
+        home = os.pathsep.join([str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+        start = partial(
+            subprocess.Popen,
+            words,
+            env={**os.environ, **QUIET, "PYTHONPATH": home},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[its.fileno(), *([] if memory is None else [memory])],
+            process_group=0,  # signals of a terminal are for the process that trains
+        )
+        try:
+            self.process: subprocess.Popen[Any] = _launcher(os.getpid()).submit(start).result()
+        except OSError:
+            self.socket.close()
+            raise
+        finally:
+            its.close()
+        self.rest = b""
+        call = {"kind": origin.kind, "target": origin.target, "factory": origin.factory}
+        task = {"origin": {**call, "arguments": dict(origin.arguments)}, "memory": memory, "copies": copies}
+        self.send({**task, "path": sys.path})
+
+    def send(self, message: Any) -> None:
+        """Send a message; a worker that is gone is noticed by ``receive``."""
+        try:
+            self.socket.settimeout(START_S)
+            self.socket.sendall(json.dumps(message).encode() + b"\n")
+        except OSError:
+            return
+
+    def receive(self, deadline: float) -> dict[str, Any]:
+        """Return the next answer.
+
+        Raises:
+            Lost: There is none before the deadline (of ``time.monotonic``), or the process has ended.
+        """
+        while b"\n" not in self.rest:
+            try:
+                self.socket.settimeout(max(deadline - time.monotonic(), 1e-3))
+                part = self.socket.recv(1 << 16)
+            except TimeoutError:
+                raise Lost("it did not answer in time") from None
+            except OSError:
+                part = b""
+            if not part:
+                raise Lost(f"it ended with {_exit_of(self.process)}")
+            self.rest += part
+        line, _, self.rest = self.rest.partition(b"\n")
+        return json.loads(line)
+
+    def describe(self, name: str) -> Description:
+        """Return what the worker says of the environment that it made.
+
+        Raises:
+            ConfigError: It cannot make one.
+        """
+        try:
+            answer = self.receive(time.monotonic() + START_S)
+        except Lost as error:
+            raise ConfigError(f"{name}: a worker that should make it: {error}; make it in Python to see why.") from None
+        if "description" not in answer:
+            step = "" if "refused" in answer else "; expected an environment: correct its name or its arguments"
+            raise ConfigError(f"{name}: {answer.get('refused') or 'making it raised ' + answer['raised']}{step}.")
+        return Description.from_json(answer["description"])
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.wait()
+        self.socket.close()
+
+
+def _exit_of(process: subprocess.Popen[Any]) -> str:
+    try:
+        code = process.wait(1)
+    except subprocess.TimeoutExpired:
+        return "a closed connection"
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def describe(origin: Origin) -> Description:
+    """Return what an environment is, from a worker that makes one and ends.
+
+    Raises:
+        ConfigError: It cannot be made, or is not served.
+    """
+    worker = Worker(origin, None, 0)
+    try:
+        return worker.describe(origin.name)
+    finally:
+        worker.close()
+
+
+class Workers:
+    """W workers and the memory that they share with this process; row r belongs to worker r modulo W.
+
+    Attributes:
+        rows: Actions and results of all copies.
+    """
+
+    def __init__(self, origin: Origin, description: Description, count: int, copies: int) -> None:
+        """Start the workers, all at once.
+
+        Raises:
+            ConfigError: One cannot make the environment.
+            ResourceError: There is no memory, or no process can start.
+        """
+        self.origin, self.description, self.copies = origin, description, copies
+        self.file = _shared_file(memory_bytes(description, copies))
+        self.memory = mmap.mmap(self.file.fileno(), 0)
+        self.rows: Rows = rows_in(self.memory, description, copies)
+        self.each: list[Worker] = []
+        try:
+            self.each = [self._start() for _ in range(count)]
+            for worker in self.each:
+                self._require_same(worker)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self) -> Worker:
+        try:
+            return Worker(self.origin, self.file.fileno(), self.copies)
+        except OSError as error:
+            raise ResourceError(
+                f"{self.origin.name}: no worker could start ({error.strerror}); expected fewer: set workers."
+            ) from error
+
+    def _require_same(self, worker: Worker) -> None:
+        if (other := worker.describe(self.origin.name)) != self.description:
+            raise ConfigError(
+                f"{self.origin.name}: got {other} from a worker, expected {self.description}; its spaces must not "
+                "depend on chance or time."
+            )
+
+    def run(self, pairs: Mapping[int, int | None], timeout_s: float) -> tuple[dict[int, str], list[dict[str, Any]]]:
+        """Reset rows with a seed, and step the others, in all workers at once.
+
+        Returns:
+            Why each worker that was lost is gone, by its number, and the failures that workers report.
+        """
+        tasks: dict[int, list[tuple[int, int | None]]] = {}
+        for row, seed in pairs.items():
+            tasks.setdefault(row % len(self.each), []).append((row, seed))
+        for number, task in tasks.items():
+            self.each[number].send(task)
+        gone, failures, deadline = {}, [], time.monotonic() + timeout_s
+        for number in tasks:
+            try:
+                answer = self.each[number].receive(deadline)
+            except Lost as error:
+                gone[number] = str(error)
+                continue
+            if answer:
+                failures.append({**answer, "worker": number})
+        return gone, failures
+
+    def restart(self, number: int) -> None:
+        """Start another worker in place of one; its copies are gone.
+
+        Raises:
+            ConfigError: It cannot make the environment.
+        """
+        self.each[number].close()
+        self.each[number] = self._start()
+        self._require_same(self.each[number])
+
+    def close(self) -> None:
+        """End all workers; their memory goes when nothing refers to it."""
+        for worker in self.each:
+            worker.close()
+        self.each = []
+        self.file.close()
+
+
+def _shared_file(size: int) -> BinaryIO:
+    """Return a file without a name, in memory where the system has such files, so that nothing can be left behind."""
+    named = hasattr(os, "memfd_create")
+    file: Any = os.fdopen(os.memfd_create("uavlab"), "r+b") if named else tempfile.TemporaryFile()  # noqa: SIM115
+    try:
+        file.truncate(size)
+    except OSError as error:
+        file.close()
+        raise ResourceError(f"workers: {size:,} bytes of shared memory: {error.strerror}; set fewer copies.") from error
+    return file

@@ -1,0 +1,70 @@
+"""Registration of an external environment under its name, from which it comes back in another process."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from annotated_types import Ge, Le
+
+from uavlab.core.registry import ENVIRONMENTS, Environment
+from uavlab.workers.description import Description
+from uavlab.workers.names import Origin, compose, is_external, parse
+from uavlab.workers.processes import describe
+
+
+def external(target: str | Callable[..., Any], /, **arguments: bool | int | float | str | None) -> str:
+    """Register an environment that somebody else wrote, and return its name, a task for ``train`` and the others.
+
+    >>> ul.external("pettingzoo:mpe2.simple_spread_v3", N=2)
+    'pettingzoo:mpe2.simple_spread_v3,N=2'
+
+    The name alone will do, too: ``ul.train("pettingzoo:mpe2.simple_spread_v3,N=2")``.
+
+    Args:
+        target: ``gymnasium:ID``, ``pettingzoo:MODULE``, ``MODULE:FACTORY`` or ``FILE.py:FACTORY``, or the function or
+            class itself if it is in a file. A factory returns an environment of Gymnasium, or a parallel one of
+            PettingZoo.
+        arguments: Of the function that makes the environment.
+
+    Raises:
+        ConfigError: There is no such environment, or it cannot be served.
+        MissingPackageError: Gymnasium or PettingZoo is not installed.
+    """
+    name = compose(target, arguments)
+    register(name)
+    return name
+
+
+def register(name: str) -> None:
+    """Register the environment of this name, unless it is known.
+
+    Raises:
+        ConfigError: There is no such environment, or it cannot be served.
+        MissingPackageError: Gymnasium or PettingZoo is not installed.
+    """
+    if name in ENVIRONMENTS or not is_external(name):
+        return
+    origin = parse(name)
+    description = describe(origin)
+    ENVIRONMENTS.register(name, _entry(origin, description))
+
+
+def _entry(origin: Origin, description: Description) -> Environment:
+    """Return the entry of an environment that exists; torch is not imported before."""
+    from uavlab.core.types import Metric
+    from uavlab.workers.env import HORIZON, External, groups_of
+
+    groups = groups_of(description)
+    scores = {group.name: {f"{group.name}_return": 1.0} for group in groups} if len(groups) > 1 else {}
+    fields = {
+        "__doc__": External.__doc__,
+        "__module__": External.__module__,
+        "__annotations__": {"horizon": Annotated[int, Ge(1), Le(100_000)]},
+        "horizon": min(description.horizon or HORIZON, 100_000),
+        "origin": origin,
+        "description": description,
+        "metrics": tuple(Metric(f"{group}_return", "sum") for group in scores),
+        "group_scores": scores,
+    }
+    kind: Any = dataclass(frozen=True)(type(origin.name, (External,), fields))
+    return Environment(kind, "mappo" if groups[0].choices else "masac")
