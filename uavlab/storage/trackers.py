@@ -28,6 +28,7 @@ MOST_ROWS = 10_000  # rows that may wait
 CLOSE_S = 10.0  # how long the end of training waits for rows on their way
 UNREACHABLE_S = 10  # after which a server counts as unreachable
 LONGEST = 500  # characters of a setting in MLflow
+MOST_TEXT = 200  # characters of the reason in a warning
 AT_ONCE = 100  # settings in one request to MLflow
 EXPERIMENT = "uavlab"  # of MLflow
 NOT_IN_WANDB = re.compile(r"[/\\#?%:]")
@@ -103,7 +104,7 @@ class Tracker:
                 client.write(*row)
             client.close()
         except Exception as error:
-            self._failure = self._failure or one_line(reason_of(error).strip().splitlines()[0])
+            self._failure = self._failure or one_line(reason_of(error).strip().splitlines()[0])[:MOST_TEXT]
 
     def _open(self) -> Client:
         """Go on with the run of this folder in the tracker, or begin one and store its name."""

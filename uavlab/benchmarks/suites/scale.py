@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from uavlab.benchmarks.registry import Option, Record, suite
-from uavlab.benchmarks.timing import median, time_call
+from uavlab.benchmarks.timing import median, time_in_turn
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, Device, configure
 from uavlab.experiment.schedules import gradient_steps
@@ -31,6 +31,7 @@ CLUSTERS: dict[str, tuple[int, Link]] = {
 
 COLLECT = ("environment", "acting", "store", "draw", "copy", "load")  # stages that are not the learner's
 OWN = "own link"
+ENOUGH_S = 20.0  # seconds after which no further round of a preset is timed
 
 
 @suite(
@@ -58,7 +59,7 @@ def scale_suite(
     n devices learn from n times the rows of an update. What they do in updates of larger batches is another question.
 
     Args:
-        rounds: Cycles that are timed.
+        rounds: Rounds of steps and updates that are timed, fewer where they would take longer than ``ENOUGH_S``.
         device: Where.
         presets: What is measured.
         devices: Devices of a link of your own, instead of ``CLUSTERS``.
@@ -95,18 +96,24 @@ def plan_row(preset: str, load: Load, cluster: str, devices: int, link: Link) ->
 
 
 def measure_load(config: Config, rounds: int) -> Load:
-    """Time cycles of a run, and count the gradient steps of an update and their bytes."""
+    """Time whole rounds of steps and updates of a run, and count the gradient steps of an update and their bytes."""
+    length = config.toggles.interval * config.toggles.ratio  # of a round in updates
     with build.enough_memory():
         monitor = Monitor(build.runtime(config.run).device)
         rt, rng, learner, source = build.assemble(config, monitor)
         cycle, steps = make_cycle(source, learner, rng, rt), gradient_steps(learner)
+
+        def block() -> None:
+            for _ in range(length):
+                cycle()
+
         with rt.scope():
-            cycle()  # may compile, and collects the rows before the first update
-            counts = [-_taken(step) for step in steps]
-            cycle()
-            counts = [count + _taken(step) for count, step in zip(counts, steps, strict=True)]
+            block()  # may compile, and collects the rows before the first update
+            before = [_taken(step) for step in steps]
+            block()
+            counts = [(_taken(step) - count) / length for count, step in zip(before, steps, strict=True)]
             monitor.reset()
-            seconds = median([time_call(cycle, rt.device) for _ in range(rounds)])
+            seconds = median(time_in_turn({"": block}, rounds, rt.device, warm_up=0, enough_s=ENOUGH_S)[""]) / length
             shares: Mapping[str, float] = {row["name"]: row["share"] for row in monitor.read()}
     collect = sum(shares.get(stage, 0.0) for stage in COLLECT)
     sizes = [sum(parameter.nbytes for parameter in step.parameters) for step in steps]
@@ -114,7 +121,7 @@ def measure_load(config: Config, rounds: int) -> Load:
         learner_s=(1 - collect) * seconds,
         collect_s=collect * seconds,
         gradient_bytes=sum(count * size for count, size in zip(counts, sizes, strict=True)),
-        reductions=max(1, sum(counts)),
+        reductions=max(1, round(sum(counts))),
         interval=config.toggles.interval,
     )
 

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from tests.support.fixtures_config import TINY, sizes, tiny
+from uavlab import training
 from uavlab.benchmarks.registry import bench
+from uavlab.benchmarks.suites import scale
 from uavlab.benchmarks.suites.scale import CLUSTERS, SYSTEMS, measure_load, plan_row, scale_suite
 from uavlab.experiment.config import configure
 from uavlab.profiling.scaling import Link, Load, ring_seconds
@@ -27,6 +29,27 @@ def test_each_minibatch_of_each_pass_is_a_sum() -> None:
     once = measure_load(configure("spread", {**config.values, "epochs": 1, "minibatches": 1}), 2)
     assert load.gradient_bytes == 4 * once.gradient_bytes
     assert load.reductions == 4 * once.reductions
+
+
+def test_an_update_is_its_share_of_a_whole_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    cycles: list[int] = []
+
+    def make_cycle(*parts: Any) -> Any:
+        cycle = training.make_cycle(*parts)
+        return lambda: (cycles.append(1), cycle())
+
+    def time_in_turn(calls: Any, *limits: Any, **more: Any) -> dict[str, list[float]]:
+        cycles.clear()
+        calls[""]()
+        return {"": [12.0]}
+
+    monkeypatch.setattr(scale, "make_cycle", make_cycle)
+    monkeypatch.setattr(scale, "time_in_turn", time_in_turn)
+    load = measure_load(tiny(interval=3, ratio=2), 3)
+    assert len(cycles) == 6
+    assert load.learner_s + load.collect_s == pytest.approx(12 / 6)
+    assert load.collect_s > 0
+    assert (load.reductions, load.interval) == (3, 3)
 
 
 def test_a_row_by_hand() -> None:
