@@ -41,6 +41,7 @@ def alive(process: int) -> bool:
 
 def digest_with_kills(name: str, updates: int, kills: int, seed: int = 0, **settings: Any) -> tuple[str, int, set[int]]:
     """Train, and kill a worker before each of some updates; return digest, restarts and all processes seen."""
+    close_all()  # workers of other environments need not be killed
     run, dice, seen = run_of(name, updates, **settings), random.Random(seed), set[int]()
     when = set(dice.sample(range(1, updates), kills))
     before = run.source.record()
@@ -60,7 +61,7 @@ def check_kills(updates: int, kills: int) -> str:
             plain, _, first = digest_with_kills(name, updates, 0, **settings)
             killed, restarts, second = digest_with_kills(name, updates, kills, **settings)
         assert killed == plain
-        assert kills / 2 <= restarts <= kills  # two may die before one step
+        assert kills / 3 <= restarts <= kills  # two may die before one step, or while they start
         figures.append(restarts)
         close_all()
         deadline = time.monotonic() + 10
