@@ -9,6 +9,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,8 @@ def digest_with_kills(name: str, updates: int, kills: int, seed: int = 0, **sett
     for progress in run:
         seen |= {*running()}
         if progress.number in when:
-            os.kill(dice.choice(running()), signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has been replaced just now
+                os.kill(dice.choice(running()), signal.SIGKILL)
     record = run.source.record()
     return run.digest, record.get("restarts", 0) - before.get("restarts", 0), seen
 
