@@ -9,6 +9,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +42,15 @@ def alive(process: int) -> bool:
 
 def digest_with_kills(name: str, updates: int, kills: int, seed: int = 0, **settings: Any) -> tuple[str, int, set[int]]:
     """Train, and kill a worker before each of some updates; return digest, restarts and all processes seen."""
+    close_all()  # workers of other environments need not be killed
     run, dice, seen = run_of(name, updates, **settings), random.Random(seed), set[int]()
     when = set(dice.sample(range(1, updates), kills))
     before = run.source.record()
     for progress in run:
         seen |= {*running()}
         if progress.number in when:
-            os.kill(dice.choice(running()), signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has been replaced just now
+                os.kill(dice.choice(running()), signal.SIGKILL)
     record = run.source.record()
     return run.digest, record.get("restarts", 0) - before.get("restarts", 0), seen
 
@@ -60,7 +63,7 @@ def check_kills(updates: int, kills: int) -> str:
             plain, _, first = digest_with_kills(name, updates, 0, **settings)
             killed, restarts, second = digest_with_kills(name, updates, kills, **settings)
         assert killed == plain
-        assert kills / 2 <= restarts <= kills  # two may die before one step
+        assert kills / 3 <= restarts <= kills  # two may die before one step, or while they start
         figures.append(restarts)
         close_all()
         deadline = time.monotonic() + 10

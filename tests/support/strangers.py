@@ -166,3 +166,8 @@ class Pair:
 def lone_leaver() -> Pair:
     """Return an environment that truncates one agent before the other."""
     return Pair()
+
+
+def leave() -> None:
+    """End the process."""
+    os._exit(5)

@@ -179,7 +179,7 @@ def cli(trusted: tuple[str, ...]) -> None:
 def task_argument(command: Command) -> Command:
     """Add the argument PRESET to a command, or ``--env`` in its place."""
     env = click.option("--env", is_eager=True, metavar="NAME", help="In place of PRESET, such as pettingzoo:MODULE.")
-    return click.argument("preset", required=False, callback=_preset_or_env)(env(command))
+    return click.argument("preset", required=False, metavar="PRESET", callback=_preset_or_env)(env(command))
 
 
 def _preset_or_env(ctx: click.Context, param: click.Parameter, value: str | None) -> str:

@@ -16,9 +16,8 @@ from uavlab.core.errors import ConfigError, FallbackWarning
 from uavlab.core.installation import program
 from uavlab.workers.description import Description, Rows
 from uavlab.workers.names import Origin
-from uavlab.workers.processes import Workers
+from uavlab.workers.processes import TRIES, Workers
 
-TRIES = 3  # in which a step may lose workers
 MOST = 4  # environments whose workers run at the same time in this process
 INEXACT = "an episode that was played again with its seed and actions went another way"
 
@@ -149,7 +148,7 @@ class Cache:
                 plans[row] = _plan(world, rebuilt)
                 self.counts["rebuilt"] += rebuilt and world.before is not None
             gone = self._play(workers, plans, {places[world.number]: world for world in pending})
-            pending = [world for world in pending if places[world.number] % self.count in gone]
+            pending = [world for world in worlds if places[world.number] % self.count in gone]  # also those of before
             if not pending:
                 return places
             why = next(iter(gone.values()))
@@ -257,7 +256,7 @@ def cache_for(origin: Origin, description: Description, workers: int, copies: in
 
 
 def running() -> list[int]:
-    """Return the ids of the processes of all workers of this process."""
+    """Return the ids of all worker processes of this process; those of the environment used last come last."""
     caches = [cache for (process, *_), cache in _CACHES.items() if process == os.getpid() and cache.workers]
     return [worker.process.pid for cache in caches for worker in cache.workers.each]  # type: ignore[union-attr]
 

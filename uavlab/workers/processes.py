@@ -19,6 +19,7 @@ from uavlab.workers.description import Description, Rows, memory_bytes, rows_in
 from uavlab.workers.names import Origin
 
 QUIET = {"OMP_NUM_THREADS": "1", "SDL_VIDEODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
+TRIES = 3  # in which a worker may be lost while it starts, or workers in one step
 START_S = 120.0  # seconds for a worker to import the environment and make a first one
 
 
@@ -98,11 +99,9 @@ class Worker:
 
         Raises:
             ConfigError: It cannot make one.
+            Lost: It has ended, or does not answer.
         """
-        try:
-            answer = self.receive(time.monotonic() + START_S)
-        except Lost as error:
-            raise ConfigError(f"{name}: a worker that should make it: {error}; make it in Python to see why.") from None
+        answer = self.receive(time.monotonic() + START_S)
         if "description" not in answer:
             step = "" if "refused" in answer else "; expected an environment: correct its name or its arguments"
             raise ConfigError(f"{name}: {answer.get('refused') or 'making it raised ' + answer['raised']}{step}.")
@@ -132,8 +131,14 @@ def describe(origin: Origin) -> Description:
     worker = Worker(origin, None, 0)
     try:
         return worker.describe(origin.name)
+    except Lost as error:
+        raise _never_ready(origin, error) from None
     finally:
         worker.close()
+
+
+def _never_ready(origin: Origin, error: Lost) -> ConfigError:
+    return ConfigError(f"{origin.name}: a worker that should make it: {error}; make it in Python to see why.")
 
 
 class Workers:
@@ -158,8 +163,8 @@ class Workers:
         self.ready: set[int] = set()  # rows whose copies are made
         try:
             self.each = [self._start() for _ in range(count)]
-            for worker in self.each:
-                self._require_same(worker)
+            for number in range(count):
+                self._await(number)
         except BaseException:
             self.close()
             raise
@@ -172,8 +177,22 @@ class Workers:
                 f"{self.origin.name}: no worker could start ({error.strerror}); expected fewer: set workers."
             ) from error
 
-    def _require_same(self, worker: Worker) -> None:
-        if (other := worker.describe(self.origin.name)) != self.description:
+    def _await(self, number: int) -> None:
+        """Wait until a worker is ready; one that is lost before is started again.
+
+        Raises:
+            ConfigError: It cannot make the environment, makes another one, or was lost ``TRIES`` times.
+        """
+        for left in reversed(range(TRIES)):
+            try:
+                other = self.each[number].describe(self.origin.name)
+                break
+            except Lost as error:
+                if not left:
+                    raise _never_ready(self.origin, error) from None
+                self.each[number].close()
+                self.each[number] = self._start()
+        if other != self.description:
             raise ConfigError(
                 f"{self.origin.name}: got {other} from a worker, expected {self.description}; its spaces must not "
                 "depend on chance or time."
@@ -212,7 +231,7 @@ class Workers:
         self.each[number].close()
         self.ready = {row for row in self.ready if row % len(self.each) != number}
         self.each[number] = self._start()
-        self._require_same(self.each[number])
+        self._await(number)
 
     def close(self) -> None:
         """End all workers; their memory goes when nothing refers to it."""

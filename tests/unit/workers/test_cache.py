@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from uavlab.core.errors import ConfigError, FallbackWarning
-from uavlab.workers.cache import TRIES, Cache, World, cache_for, close_all, key_of
+from uavlab.workers.cache import Cache, World, cache_for, close_all, key_of
 from uavlab.workers.names import parse
-from uavlab.workers.processes import Worker, describe
+from uavlab.workers.processes import TRIES, Worker, Workers, describe
 
 HERE = "tests.support.strangers"
 
@@ -138,6 +138,30 @@ def test_worlds_of_a_lost_worker_are_rebuilt_with_one_warning(cache: Cache) -> N
     assert (cache.counts["restarts"], cache.counts["rebuilt"]) == (1, 2)
     cache.workers.each[0].process.kill()  # type: ignore[union-attr]
     assert np.array_equal(bring(cache, mine, [0, 1, 0]), bring(plain, same, [0, 1, 0]))  # silently
+    plain.close()
+
+
+@pytest.mark.filterwarnings("ignore::uavlab.core.errors.FallbackWarning")
+def test_workers_that_are_lost_one_after_the_other_in_one_step(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, same = ([Line(n, n) for n in range(4)] for _ in range(2))
+    plain, kills = cache_of(), [0, None, 1]  # the second one after its own worlds were stepped
+    for each, lines in ((cache, mine), (plain, same)):
+        bring(each, lines)
+        bring(each, lines, [1, 1, 1])
+    run = Workers.run
+
+    def run_and_kill(workers: Workers, pairs: Any, timeout_s: float) -> Any:
+        if workers is cache.workers and kills and (number := kills.pop(0)) is not None:
+            workers.each[number].close()
+            result = run(workers, pairs, timeout_s)
+            return {**result[0], number: "killed"}, result[1]
+        return run(workers, pairs, timeout_s)
+
+    monkeypatch.setattr(Workers, "run", run_and_kill)
+    for _ in range(3):
+        assert np.array_equal(bring(cache, mine, [0, 1, 0]), bring(plain, same, [0, 1, 0]))
+    assert cache.counts["restarts"] == 2
+    assert sorted(cache.live.values()) == [0, 1, 2, 3]
     plain.close()
 
 

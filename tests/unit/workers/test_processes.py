@@ -106,6 +106,22 @@ def test_a_killed_worker_is_noticed_by_its_signal() -> None:
         assert workers.run({0: 1}, 30)[0] == {0: "it ended with signal 9"}
 
 
+def test_a_worker_that_is_killed_while_it_starts_is_started_again() -> None:
+    with started("Meadow", 1) as workers:
+        workers.each[0].close()
+        workers.each[0] = workers._start()
+        os.kill(workers.each[0].process.pid, signal.SIGKILL)
+        workers._await(0)
+        assert workers.run({0: 1}, 30) == ({}, [])
+
+
+def test_workers_that_never_start_are_an_error() -> None:
+    with started("Meadow", 1) as workers:
+        workers.origin = parse(f"{HERE}:leave")
+        with pytest.raises(ConfigError, match="a worker that should make it: it ended with exit code 5; make it in"):
+            workers.restart(0)
+
+
 def test_an_environment_that_cannot_be_made_is_one_error() -> None:
     for name, text in (("absent", f"{HERE}:absent: {HERE} has no absent"), ("many_moves", "agent acts in MultiBinary")):
         with pytest.raises(ConfigError, match=text):
