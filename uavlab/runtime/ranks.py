@@ -11,11 +11,12 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Annotated, Any, Literal
+from functools import wraps
+from typing import Annotated, Any, Literal, TypeVar
 
 import torch
 from annotated_types import Ge, Le
@@ -28,8 +29,10 @@ from uavlab.core.registry import Resume
 from uavlab.core.text import quote
 from uavlab.runtime.oom_retry import is_out_of_memory
 
+F = TypeVar("F", bound=Callable)
 Backend = Literal["auto", "gloo", "nccl"]
 GRACE_S = 2.0  # in which all ranks answer that can, after a collective operation failed
+CARRIERS = ("gloo", "NCCL")  # in messages of errors
 IN_USE, TIMED_OUT = ("EADDRINUSE", "ddress already in use"), ("imed out", "imeout")
 
 
@@ -73,6 +76,10 @@ class Ranks:
     def exchange(self, name: str, value: Any) -> list[Any]:
         """Return the JSON values of all ranks, in their order."""
         return [value]
+
+    def watch(self, fn: F) -> F:
+        """Wrap compiled code that combines tensors, so that its errors say which rank failed."""
+        return fn
 
     def report(self, error: BaseException) -> None:
         """Record why this rank leaves, for the others."""
@@ -166,8 +173,12 @@ class Group(Ranks):
             RankError: Another rank failed, or is silent.
         """
         result = tensor.detach().clone(memory_format=torch.contiguous_format)
+        operation = distributed.ReduceOp.SUM if how == "sum" else distributed.ReduceOp.MAX
+        if torch.compiler.is_compiling():  # which has an operator of its own for it
+            distributed.all_reduce(result, operation)
+            return result
         with self._watched():
-            distributed.all_reduce(result, distributed.ReduceOp.SUM if how == "sum" else distributed.ReduceOp.MAX)
+            distributed.all_reduce(result, operation)
         return result
 
     def from_first(self, tensor: Shaped[Tensor, "*shape"]) -> Shaped[Tensor, "*shape"]:
@@ -194,6 +205,20 @@ class Group(Ranks):
         self.wait()
         with self._watched():
             return [json.loads(self.store.get(f"{key}/{rank}")) for rank in range(self.size)]
+
+    def watch(self, fn: F) -> F:
+        """Wrap compiled code that combines tensors, so that its errors say which rank failed."""
+
+        @wraps(fn)
+        def call(*args: Any) -> Any:
+            try:
+                return fn(*args)
+            except RuntimeError as error:
+                if not (isinstance(error, distributed.DistError) or any(name in str(error) for name in CARRIERS)):
+                    raise
+                raise self._failure(str(error)) from error
+
+        return call  # type: ignore[return-value]
 
     def report(self, error: BaseException) -> None:
         """Record why this rank leaves, for the others; the first reason stays."""

@@ -145,6 +145,28 @@ def test_refused_memory_is_no_failure_of_another_rank() -> None:
         raise RuntimeError("CUDA out of memory")
 
 
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (RuntimeError("[/gloo/transport/tcp/pair.cc:547] Connection closed by peer"), RankError),
+        (torch.distributed.DistBackendError("watchdog"), RankError),
+        (RuntimeError("shapes differ"), RuntimeError),
+    ],
+)
+def test_errors_of_compiled_code_are_explained(error: Exception, kind: type[Exception]) -> None:
+    def compiled(x: int) -> int:
+        if x:
+            raise error
+        return x
+
+    watched = Group(0, 3, store=Store()).watch(compiled)
+    assert watched(0) == 0
+    with pytest.raises(kind) as caught:
+        watched(1)
+    assert type(caught.value) is kind
+    assert ALONE.watch(compiled) is compiled
+
+
 def test_values_are_exchanged_as_json_under_names_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store()
     groups = [Group(rank, 2, store=store) for rank in range(2)]
