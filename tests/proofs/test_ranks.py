@@ -8,6 +8,7 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 
 from tests.contracts.test_ranks import TOLERANCE
 from tests.proofs.test_survival import harness
@@ -127,6 +128,31 @@ def test_torchrun_starts_a_run_again_to_the_same_bits(tmp_path: Path, proof: Pro
     for rank in range(2):
         assert record(tmp_path / "run", rank)["digest"] == record(tmp_path / "whole", rank)["digest"]
     proof("torchrun starts ranks again", "a killed rank; both go on to the same bits")
+
+
+def change(folder: Path) -> dict[str, torch.Tensor]:
+    """Return how parameters changed between the two checkpoints of a run."""
+    first, last = (checkpoint.load(folder / "checkpoints" / checkpoint.folder_name(step)) for step in (4, 8))
+    now, before = last.groups["learner"], first.groups["learner"]
+    return {name: now[name] - before[name] for name in now if name.endswith("parameter")}
+
+
+@pytest.mark.parametrize("traced", ["1", pytest.param("", marks=pytest.mark.soak)])
+def test_compiled_ranks_learn_what_others_learn(traced: str, tmp_path: Path, proof: Proof) -> None:
+    train(tmp_path / "plain")
+    launched = train(tmp_path / "compiled", settings={**SMALL, "compile": "default"}, TRACED=traced)
+    assert launched.code == 0, launched.err
+    assert record(tmp_path / "compiled")["toggles"]["fell_back"] == {}
+    assert len({record(tmp_path / "compiled", rank)["learner_digest"] for rank in range(2)}) == 1
+    pairs = zip(change(tmp_path / "compiled").values(), change(tmp_path / "plain").values(), strict=True)
+    gap = max(float((one - other).abs().max() / other.abs().max()) for one, other in pairs)
+    assert gap < 1e-3
+    proof("compiled updates of two ranks", "changes of parameters within 1e-3 of those without compilation")
+
+
+def test_a_rank_that_fails_ends_compiled_code_of_the_others(tmp_path: Path) -> None:
+    train(tmp_path / "run", fault="exception:1:6", settings={**SMALL, "compile": "default"}, TRACED="1")
+    assert record(tmp_path / "run")["reason"] == "rank 1: ValueError: the simulator has no wind"
 
 
 def test_a_signal_ends_all_ranks_after_one_update(tmp_path: Path, proof: Proof) -> None:

@@ -7,6 +7,7 @@ Kinds: ``nan`` (a reward), ``memory`` (refused), ``exception`` (of no family), `
 import os
 import signal
 import sys
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -48,6 +49,8 @@ if os.environ.get("RANK") == RANK and os.environ.get("TORCHELASTIC_RESTART_COUNT
     if KIND == "settings":
         sys.argv += ["--set", "lr=0.5"]
 
+if os.environ.get("TRACED"):  # the compiler runs the operators that it traced, which takes seconds
+    torch.compile = partial(torch.compile, backend="aot_eager")
 if os.environ.get("OUTSIDE"):
     import_module("tests.support.outside")
 

@@ -20,10 +20,10 @@ import psutil
 from tests.support.rank_runs import SMALL, launch, record
 
 KILLS_PER_RUN = 10
-LONG = {**SMALL, "updates": 200, "checkpoint_every": 5, "evaluate_every": 40, "log_every": 20}
+LONG = {**SMALL, "updates": 120, "checkpoint_every": 5, "evaluate_every": 40, "log_every": 20}
 WORDS = [word for name, value in LONG.items() for word in ("--set", f"{name}={value}")]
 VICTIMS = ["rank 0", "rank 1", "agent"]
-LATEST_S = 9.0  # after the ranks began, whose start takes about five seconds
+LATEST_S = 7.0  # after the ranks began, whose start takes about five seconds
 
 
 def begin(folder: Path) -> "subprocess.Popen[str]":

@@ -14,7 +14,7 @@ def own_place() -> tuple[int, int]:
     Raises:
         ConfigError: The environment variables of torchrun are incomplete or wrong.
     """
-    from uavlab.runtime.ranks import place
+    from uavlab.runtime.torchrun import place
 
     number, count = place()
     if number > 0:

@@ -9,7 +9,8 @@ from uavlab.core.errors import ConfigError, RankError
 from uavlab.core.registry import Settings
 from uavlab.experiment.names import read_settings
 from uavlab.experiment.run_dir import changed_values
-from uavlab.runtime.ranks import RankConfig, Ranks, join, restarts
+from uavlab.runtime.ranks import RankConfig, Ranks
+from uavlab.runtime.torchrun import join, restarts
 
 if TYPE_CHECKING:
     from uavlab.experiment.run import Run
@@ -23,7 +24,7 @@ def connected(run: RankConfig, device: str) -> Iterator[Ranks]:
     """Connect the ranks that torchrun started, yield this one, and leave the group; an error is reported to the others.
 
     Raises:
-        ConfigError, ResourceError: As ``runtime.ranks.join``.
+        ConfigError, ResourceError: As ``runtime.torchrun.join``.
     """
     ranks = join(run.rank_backend, run.rank_timeout_s, device)
     try:

@@ -284,6 +284,7 @@ class CompiledStep(GradientStep):
 
         values = [value.value if isinstance(value, Rows) else value for value in inputs]
         gradient, (_, metrics) = torch.func.grad_and_value(loss_without_rows, has_aux=True)(*values)
+        (gradient,) = self.ranks.means([gradient])
         norm = torch.linalg.vector_norm(gradient, dim=1)
         if self.clip is not None:
             gradient = gradient * (self.clip / (norm + 1e-6)).clamp(max=1)[:, None]

@@ -11,26 +11,27 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
-from typing import Annotated, Any, Literal
+from functools import wraps
+from typing import Annotated, Any, Literal, TypeVar
 
 import torch
 from annotated_types import Ge, Le
 from jaxtyping import Shaped
 from torch import Tensor, distributed
 
-from uavlab.core.errors import ConfigError, RankError, ResourceError
+from uavlab.core.errors import RankError
 from uavlab.core.installation import program
 from uavlab.core.registry import Resume
-from uavlab.core.text import quote
 from uavlab.runtime.oom_retry import is_out_of_memory
 
+F = TypeVar("F", bound=Callable)
 Backend = Literal["auto", "gloo", "nccl"]
 GRACE_S = 2.0  # in which all ranks answer that can, after a collective operation failed
-IN_USE, TIMED_OUT = ("EADDRINUSE", "ddress already in use"), ("imed out", "imeout")
+CARRIERS = ("gloo", "NCCL")  # in messages of errors
+TIMED_OUT = ("imed out", "imeout")
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,10 @@ class Ranks:
     def exchange(self, name: str, value: Any) -> list[Any]:
         """Return the JSON values of all ranks, in their order."""
         return [value]
+
+    def watch(self, fn: F) -> F:
+        """Wrap compiled code that combines tensors, so that its errors say which rank failed."""
+        return fn
 
     def report(self, error: BaseException) -> None:
         """Record why this rank leaves, for the others."""
@@ -166,8 +171,12 @@ class Group(Ranks):
             RankError: Another rank failed, or is silent.
         """
         result = tensor.detach().clone(memory_format=torch.contiguous_format)
+        operation = distributed.ReduceOp.SUM if how == "sum" else distributed.ReduceOp.MAX
+        if torch.compiler.is_compiling():  # which has an operator of its own for it
+            distributed.all_reduce(result, operation)
+            return result
         with self._watched():
-            distributed.all_reduce(result, distributed.ReduceOp.SUM if how == "sum" else distributed.ReduceOp.MAX)
+            distributed.all_reduce(result, operation)
         return result
 
     def from_first(self, tensor: Shaped[Tensor, "*shape"]) -> Shaped[Tensor, "*shape"]:
@@ -194,6 +203,20 @@ class Group(Ranks):
         self.wait()
         with self._watched():
             return [json.loads(self.store.get(f"{key}/{rank}")) for rank in range(self.size)]
+
+    def watch(self, fn: F) -> F:
+        """Wrap compiled code that combines tensors, so that its errors say which rank failed."""
+
+        @wraps(fn)
+        def call(*args: Any) -> Any:
+            try:
+                return fn(*args)
+            except RuntimeError as error:
+                if not (isinstance(error, distributed.DistError) or any(name in str(error) for name in CARRIERS)):
+                    raise
+                raise self._failure(str(error)) from error
+
+        return call  # type: ignore[return-value]
 
     def report(self, error: BaseException) -> None:
         """Record why this rank leaves, for the others; the first reason stays."""
@@ -244,83 +267,7 @@ class Group(Ranks):
         )
 
 
-def join(backend: Backend = "auto", timeout_s: float = 120.0, device: str = "auto") -> Ranks:
-    """Connect the ranks that torchrun started, and return this one; a process that was started alone is rank 0 of 1.
-
-    Each rank of a machine with several GPUs gets one of its own.
-
-    Raises:
-        ConfigError: The environment variables of torchrun are incomplete or wrong, or the backend does not fit.
-        ResourceError: The ranks cannot be connected.
-    """
-    rank, size = place()
-    if size == 1:
-        return ALONE
-    where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-    chosen = _backend(backend, device)
-    limit = timedelta(seconds=timeout_s)
-    try:
-        store, _, _ = next(distributed.rendezvous("env://", rank, size, timeout=limit))
-        attempt = distributed.PrefixStore(f"uavlab/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
-        distributed.init_process_group(chosen, store=attempt, rank=rank, world_size=size, timeout=limit)
-    except (RuntimeError, ValueError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        if any(part in str(error) for part in IN_USE):
-            raise ConfigError(f"ranks: MASTER_PORT of {where} is in use; choose another port.") from error
-        raise ResourceError(
-            f"ranks: rank {rank} of {size} could not be connected at {where} within {timeout_s:g} s ({reason}); start "
-            f"all ranks by `{launcher()} train PRESET`."
-        ) from error
-    return Group(rank, size, store=attempt, timeout_s=timeout_s)
-
-
-def place() -> tuple[int, int]:
-    """Return the number of this process among ranks, and their count, as torchrun set them; 0 and 1 without it.
-
-    Raises:
-        ConfigError: The environment variables are incomplete or wrong.
-    """
-    if "WORLD_SIZE" not in os.environ:
-        return 0, 1
-    size = _whole("WORLD_SIZE", 1, 2**16)
-    if size == 1:
-        return 0, 1
-    if missing := [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]:
-        raise ConfigError(
-            f"ranks: WORLD_SIZE is {size}, but {', '.join(missing)} is not set; start by `{launcher()} train PRESET`, "
-            "or unset WORLD_SIZE."
-        )
-    _whole("MASTER_PORT", 1, 2**16 - 1)
-    return _whole("RANK", 0, size - 1), size
-
-
 def launcher() -> str:
     """Return how a command of several ranks begins."""
     own = program()
     return f"torchrun --nproc-per-node=N {'-m uavlab' if own == 'uavlab' else own.removeprefix('python ')}"
-
-
-def restarts() -> int:
-    """Return how often torchrun has started the ranks again."""
-    return _whole("TORCHELASTIC_RESTART_COUNT", 0, 2**31) if "TORCHELASTIC_RESTART_COUNT" in os.environ else 0
-
-
-def _whole(name: str, least: int, most: int) -> int:
-    text = os.environ[name]
-    if not (text.isascii() and text.isdigit() and len(text) < 12 and least <= int(text) <= most):
-        raise ConfigError(f"ranks: {name} is {quote(text)}; expected a whole number from {least} to {most}.")
-    return int(text)
-
-
-def _backend(backend: Backend, device: str) -> str:
-    """Return the backend for ``init_process_group``, and choose this rank's GPU."""
-    gpus = torch.cuda.device_count() if device != "cpu" and torch.cuda.is_available() else 0
-    local, here = (int(os.environ.get(name, default)) for name, default in (("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE", 1)))
-    if backend == "nccl" and (gpus < here or not distributed.is_nccl_available()):
-        raise ConfigError(
-            f"rank_backend: nccl needs a GPU for each rank, got {gpus} for {here} here; use auto or gloo."
-        )
-    if gpus:
-        torch.cuda.set_device(local % gpus)
-    fast = gpus >= max(here, 1) and distributed.is_nccl_available() and backend != "gloo"
-    return "cpu:gloo,cuda:nccl" if fast else "gloo"

@@ -211,16 +211,15 @@ class Runtime:
         return self.microbatchers[-1]
 
     def _compile(self, fn: F, name: str) -> F:
-        return wrappers.compile_function(fn, name, self.toggles.compile, partial(self.fall_back, "compile"))
+        compiled = wrappers.compile_function(fn, name, self.toggles.compile, partial(self.fall_back, "compile"))
+        return self.ranks.watch(compiled)
 
 
 def not_with_ranks(toggles: Toggles) -> dict[str, str]:
     """Return the toggles that several ranks cannot use, and why."""
-    reasons = {
-        name: f"{what} cannot combine the gradients of several ranks"
-        for name, what in (("compile", "compiled code"), ("graph", "a graph"))
-        if getattr(toggles, name) != TOGGLES[name].default
-    }
+    reasons = {}
+    if toggles.graph != "off":
+        reasons["graph"] = "a graph cannot combine the gradients of several ranks"
     if toggles.prefetch == "on" and toggles.priorities != "off":
         reasons["prefetch"] = "a thread that draws batches cannot compare their weights with those of other ranks"
     return reasons

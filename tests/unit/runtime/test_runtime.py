@@ -217,10 +217,10 @@ BACKENDS: dict[str, Any] = {"eager": "eager", "none": refuse}
 
 
 def test_several_ranks_fall_back_from_what_cannot_combine_their_gradients() -> None:
-    toggles = Toggles(compile="default", update="batched", adam="foreach")
-    with pytest.warns(FallbackWarning, match="compile=default fell back: compiled code cannot combine the gradients"):
+    toggles = Toggles(prefetch="on", priorities="mean", compile="default", update="batched")
+    with pytest.warns(FallbackWarning, match="prefetch=on fell back: a thread that draws batches cannot compare"):
         rt = Runtime(requested=toggles, ranks=Ranks(0, 2))
-    assert (rt.toggles.compile, rt.toggles.update, rt.toggles.adam) == ("off", "batched", "foreach")
+    assert (rt.toggles.prefetch, rt.toggles.compile, rt.toggles.update) == ("off", "default", "batched")
     assert Runtime(requested=toggles).toggles == toggles
 
 
