@@ -12,12 +12,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 from typing import Any
 
-from uavlab.core.errors import ConfigError, ResourceError
+from uavlab.core.errors import ConfigError, ResourceError, UavlabError
 from uavlab.core.extras import require
 from uavlab.core.installation import entry
 from uavlab.core.text import one_line, quote
@@ -104,13 +104,19 @@ def _runner(ray: Any, sweep: Sweep) -> Any:
     program, where = entry(), os.getcwd()
 
     def run(folder: Path, request: str, stop: Event) -> None:
-        task = remote.remote(program, where, folder, request)
-        while not ray.wait([task], timeout=POLL)[0]:
-            if stop.is_set():
-                ray.cancel(task)  # interrupts the function, which closes the pipe and waits for the trial
-                break
-        with suppress(ray.exceptions.RayError):  # its worker was killed, or it was cancelled
+        try:
+            task, asked = remote.remote(program, where, folder, request), False
+            while not ray.wait([task], timeout=POLL)[0]:
+                if stop.is_set() and not asked:
+                    ray.cancel(task)  # interrupts the function, which closes the pipe and waits for the trial
+                    asked = True
             ray.get(task)
+        except UavlabError as error:
+            raise getattr(error, "cause", error) from None  # as the function raised it, without Ray's words
+        except ray.exceptions.RayError:
+            return  # its worker was killed, or it was cancelled
+        except Exception as error:  # of any kind, as above
+            raise ResourceError(f"engine: the Ray cluster is lost ({type(error).__name__}: {error}).") from error
 
     return run
 

@@ -100,6 +100,7 @@ class Cluster:
         self.resources, self.fails, self.log = {"CPU": cpus, "GPU": gpus}, fails, []
         self.exceptions = SimpleNamespace(RayError=LookupError)
         self.polls = 2
+        self.ends: Exception = LookupError("its worker was killed")
         self.util = SimpleNamespace(get_node_ip_address=lambda: "127.0.0.1")
 
     def init(self, **given: Any) -> None:
@@ -127,7 +128,7 @@ class Cluster:
         self.log.append(("cancel", task))
 
     def get(self, task: str) -> None:
-        raise LookupError("its worker was killed")
+        raise self.ends
 
     def shutdown(self) -> None:
         self.log.append(("shutdown", None))
@@ -185,6 +186,19 @@ def test_a_trial_is_a_task_that_is_not_repeated(cluster: Cluster) -> None:
     assert cluster.log[1] == ("options", {"num_cpus": 1, "num_gpus": 0, "max_retries": 0})
     assert [name for name, _ in cluster.log[2:]] == ["task", "task", "cancel", "shutdown"]
     assert cluster.log[2][1][2:] == (Path("t"), "request")
+
+
+def test_what_a_node_raises_is_the_error(cluster: Cluster) -> None:
+    class Remote(LookupError, ResourceError):
+        cause = ResourceError("t: cannot start a process.")
+
+    with open_engine(small(engine="ray")) as engine:
+        cluster.ends = Remote("many lines")
+        with pytest.raises(ResourceError, match=r"^t: cannot start a process\.$"):
+            engine.run(Path("t"), "request", Event())
+        cluster.polls, cluster.ends = 2, ConnectionError("no head")
+        with pytest.raises(ResourceError, match=r"the Ray cluster is lost \(ConnectionError: no head"):
+            engine.run(Path("t"), "request", Event())
 
 
 def test_a_cluster_that_fails_is_one_error(cluster: Cluster) -> None:
