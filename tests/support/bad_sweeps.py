@@ -115,7 +115,11 @@ ROWS = (
         "ray://127.0.0.1:10001",
         "address 'ray://127.0.0.1:10001': expected HOST:PORT, such as 127.0.0.1:6379.",
     ),
-    ray("nobody", "127.0.0.1:1", "address 127.0.0.1:1: nothing answers there (…); start a cluster by `ray start …`, …"),
+    ray(
+        "nobody",
+        "127.0.0.1:1",
+        "address 127.0.0.1:1: nothing answers there (…); start a cluster there by `…`, or leave out address.",
+    ),
     Row(
         "trial",
         "trial x",

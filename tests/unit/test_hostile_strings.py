@@ -37,8 +37,11 @@ from uavlab.lab.plots.charts import Table
 from uavlab.lab.plots.svg import line_chart
 from uavlab.lab.report import write_report
 from uavlab.lab.run_files import Scoring
+from uavlab.lab.sweep_report import write_sweep_report
 from uavlab.runtime.toggles import TOGGLES, Toggles
 from uavlab.storage.board import About, Board
+from uavlab.sweeps.spec import Sweep
+from uavlab.sweeps.table import SweepTable
 
 Words = Sequence[str]
 SMALL = {"updates": 4, "evaluate_every": 2, "evaluate_episodes": 2, "log_every": 2, "worlds": 4, "learner": "reinforce"}
@@ -123,6 +126,22 @@ def live_curve(words: Words, folder: Path) -> str:
     return live_run.draw(run) + line_chart({word: [(0, 1)] for word in words}, words[0], words[1], 1)
 
 
+def sweep_table(words: Words, folder: Path) -> SweepTable:
+    rows = [
+        {"number": n, "trial": word, "preset": preset, "settings": {word: word}, "seed": n, "reason": word}
+        | ({"status": word} if n == 1 else {"status": "complete", "score": n / 10, "digest": word, "updates": 1})
+        for preset in words[:2]
+        for n, word in enumerate(words)
+    ]
+    return SweepTable(
+        folder, Sweep([*words[:2]], dict(zip(words, words, strict=True)), search={"trials": 1}), tuple(rows)
+    )
+
+
+def sweep_page(words: Words, folder: Path) -> str:
+    return write_sweep_report(sweep_table(words, folder)).read_text(encoding="utf-8")
+
+
 def with_cards(words: Words, folder: Path) -> list[Any]:
     """Return an object of each kind that has a card, with the words wherever they can stand."""
     named = dict(zip(words, words, strict=True))
@@ -149,6 +168,7 @@ def with_cards(words: Words, folder: Path) -> list[Any]:
         dataclasses.replace(config, preset=words[7]),
         Toggles(**dict(zip(TOGGLES, words, strict=False))),
         Scores(dict.fromkeys(words, row), named, words[1], words[2]),  # type: ignore[arg-type]
+        sweep_table(words, folder),
     ]
 
 
@@ -156,7 +176,7 @@ def cards(words: Words, folder: Path) -> str:
     return "".join(each._repr_html_() for each in with_cards(words, folder))
 
 
-RENDERERS = (report, report_of_seeds, flight_page, executed_notebook, status_lines, live_curve, cards)
+RENDERERS = (report, report_of_seeds, flight_page, executed_notebook, status_lines, live_curve, cards, sweep_page)
 
 
 def draw(words: Words) -> list[go.Figure]:
@@ -225,6 +245,8 @@ def unescaped(render: Callable[[Words, Path], str], folder: Path) -> bool:
         ("uavlab.lab.plots.svg", "markup", live_curve),
         (tables, "markup", executed_notebook),
         ("uavlab.core.cards", "markup", cards),
+        (page, "markup", sweep_page),
+        (tables, "markup", sweep_page),
     ],
 )
 def test_a_renderer_that_does_not_escape_is_caught(

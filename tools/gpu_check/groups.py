@@ -65,9 +65,9 @@ def environment(device: str, folder: Path) -> Iterator[Case]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = {**project["optional-dependencies"], "": project["dependencies"]}
     extras.pop("all")
-    for extra, lines in sorted(extras.items()):
-        for line in lines:
-            yield Case(f"package {line}", partial(package, line.partition(">=")[0], extra))
+    first = {line: extra for extra, lines in sorted(extras.items(), reverse=True) for line in lines}
+    for line, extra in sorted(first.items(), key=lambda each: each[1]):  # two extras may need the same package
+        yield Case(f"package {line}", partial(package, line.partition(">=")[0], extra))
     for part in sorted({path.parent for path in (ROOT / "uavlab").glob("*/__init__.py")}):
         yield Case(f"import uavlab.{part.name}", partial(import_all, part))
     yield Case(f"device {device}", partial(describe_device, device))

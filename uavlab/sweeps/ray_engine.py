@@ -8,14 +8,16 @@ import ipaddress
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 from typing import Any
 
-from uavlab.core.errors import ConfigError, ResourceError
+from uavlab.core.errors import ConfigError, ResourceError, UavlabError
 from uavlab.core.extras import require
 from uavlab.core.installation import entry
 from uavlab.core.text import one_line, quote
@@ -24,10 +26,11 @@ from uavlab.sweeps.engines import POLL, Engine, run_process
 from uavlab.sweeps.spec import Sweep
 
 LOOPBACK = "127.0.0.1"
-REACH = 5.0  # s to reach a cluster
+REACH, JOIN = 5.0, 60.0  # s to reach what listens at an address, and to join its cluster
+PROBE = "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False, configure_logging=False)"
+STARTS = 3  # of a cluster here: on a busy machine Ray gives up after half a minute
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_BACKEND_LOG_LEVEL": "error",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # GPUs stay visible to trials that reserve none, as with ``local``
     "RAY_kill_child_processes_on_worker_exit": "false",  # a trial ends by itself, after its update
     "RAY_gcs_rpc_server_connect_timeout_s": "5",
@@ -50,6 +53,8 @@ def ray_engine(sweep: Sweep) -> Iterator[Engine]:
         require_reachable(sweep.address)
     for name, value in {**QUIET, **(LOCAL if _is_local(sweep.address) else {})}.items():
         os.environ.setdefault(name, value)
+    if sweep.address is not None:
+        require_cluster(sweep.address)
     import ray
 
     handler = signal.getsignal(signal.SIGTERM)
@@ -78,13 +83,19 @@ def _restore(handler: Any) -> None:
 def _init(ray: Any, sweep: Sweep) -> None:
     own = {"num_cpus": sweep.workers or usable_cores(), "include_dashboard": False, "_node_ip_address": LOOPBACK}
     where = {"address": "local", **own} if sweep.address is None else {"address": sweep.address}
-    try:
-        ray.init(**where, log_to_driver=False, configure_logging=False, namespace="uavlab")
-    except Exception as error:  # of any kind: Ray has no common one
-        what = one_line(f"{type(error).__name__}: {error}")[:300]
-        if sweep.address is None:
-            raise ResourceError(f"engine: no Ray cluster can be started here ({what}); use engine: local.") from error
-        raise ConfigError(f"address {sweep.address}: no Ray cluster can be joined there ({what}).") from error
+    for left in reversed(range(STARTS if sweep.address is None else 1)):
+        try:
+            ray.init(**where, log_to_driver=False, configure_logging=False, namespace="uavlab")
+            return
+        except Exception as error:  # of any kind: Ray has no common one
+            ray.shutdown()
+            if left:
+                continue
+            what = one_line(f"{type(error).__name__}: {error}")[:300]
+            if sweep.address is None:
+                advice = "free some memory, or use engine: local"
+                raise ResourceError(f"engine: no Ray cluster can be started here ({what}); {advice}.") from error
+            raise ConfigError(f"address {sweep.address}: no Ray cluster can be joined there: {what}.") from error
 
 
 def _runner(ray: Any, sweep: Sweep) -> Any:
@@ -93,13 +104,19 @@ def _runner(ray: Any, sweep: Sweep) -> Any:
     program, where = entry(), os.getcwd()
 
     def run(folder: Path, request: str, stop: Event) -> None:
-        task = remote.remote(program, where, folder, request)
-        while not ray.wait([task], timeout=POLL)[0]:
-            if stop.is_set():
-                ray.cancel(task)  # interrupts the function, which closes the pipe and waits for the trial
-                break
-        with suppress(ray.exceptions.RayError):  # its worker was killed, or it was cancelled
+        try:
+            task, asked = remote.remote(program, where, folder, request), False
+            while not ray.wait([task], timeout=POLL)[0]:
+                if stop.is_set() and not asked:
+                    ray.cancel(task)  # interrupts the function, which closes the pipe and waits for the trial
+                    asked = True
             ray.get(task)
+        except UavlabError as error:
+            raise getattr(error, "cause", error) from None  # as the function raised it, without Ray's words
+        except ray.exceptions.RayError:
+            return  # its worker was killed, or it was cancelled
+        except Exception as error:  # of any kind, as above
+            raise ResourceError(f"engine: the Ray cluster is lost ({type(error).__name__}: {error}).") from error
 
     return run
 
@@ -150,3 +167,20 @@ def require_reachable(address: str) -> None:
             f"address {address}: nothing answers there ({error}); start a cluster there by `RAY_AUTH_MODE=token "
             f"ray start --head --port={port} --include-dashboard=false`, or leave out address."
         ) from error
+
+
+def require_cluster(address: str) -> None:
+    """Return if a Ray cluster can be joined at an address; a process tries it, because Ray may wait forever.
+
+    Raises:
+        ConfigError: It cannot be joined, such as with another token, or not in time.
+    """
+    try:
+        probe = subprocess.run([sys.executable, "-c", PROBE, address], capture_output=True, text=True, timeout=JOIN)
+    except subprocess.TimeoutExpired as error:
+        raise ConfigError(f"address {address}: no Ray cluster answered in {JOIN:.0f} s; is it one?") from error
+    if probe.returncode:
+        token = "InvalidAuthToken" in probe.stderr
+        why = "its token is another one" if token else one_line(probe.stderr.strip().rpartition("\n")[2][:200])
+        step = "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN as there" if token else "see its logs"
+        raise ConfigError(f"address {address}: no Ray cluster can be joined there: {why}; {step}.")

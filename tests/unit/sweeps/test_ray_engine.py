@@ -1,6 +1,7 @@
 """Only addresses that others cannot reach, or clusters with tokens, are joined; the cluster itself is a proof's."""
 
 import os
+import re
 import signal
 import socket
 import sys
@@ -18,7 +19,7 @@ from uavlab.core.errors import ConfigError, MissingPackageError, ResourceError
 from uavlab.storage.machine import usable_cores
 from uavlab.sweeps import ray_engine
 from uavlab.sweeps.engines import open_engine, run_process
-from uavlab.sweeps.ray_engine import require_private, require_reachable
+from uavlab.sweeps.ray_engine import require_cluster, require_private, require_reachable
 
 
 @pytest.mark.parametrize(
@@ -72,6 +73,26 @@ def test_a_port_that_nobody_listens_at_is_refused() -> None:
         require_reachable(address)
 
 
+@pytest.mark.parametrize(
+    ("probe", "message"),
+    [
+        ("import time; time.sleep(60)", "no Ray cluster answered in 1 s; is it one?"),
+        ("raise OSError('no\\tway')", r"no Ray cluster can be joined there: OSError: no\tway; see its logs."),
+        ("raise OSError('InvalidAuthToken: wrong')", "there: its token is another one; set RAY_AUTH_MODE=token and"),
+    ],
+)
+def test_what_cannot_be_joined_is_refused_in_time(monkeypatch: pytest.MonkeyPatch, probe: str, message: str) -> None:
+    monkeypatch.setattr(ray_engine, "PROBE", probe)
+    monkeypatch.setattr(ray_engine, "JOIN", 1.0 if "sleep" in probe else 60.0)
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        require_cluster("10.0.0.1:7")
+
+
+def test_what_can_be_joined_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_engine, "PROBE", "import sys; sys.exit(sys.argv[1] != 'a:1')")
+    require_cluster("a:1")
+
+
 class Cluster:
     """Something like the package ray, which runs tasks at once."""
 
@@ -79,6 +100,7 @@ class Cluster:
         self.resources, self.fails, self.log = {"CPU": cpus, "GPU": gpus}, fails, []
         self.exceptions = SimpleNamespace(RayError=LookupError)
         self.polls = 2
+        self.ends: Exception = LookupError("its worker was killed")
         self.util = SimpleNamespace(get_node_ip_address=lambda: "127.0.0.1")
 
     def init(self, **given: Any) -> None:
@@ -106,7 +128,7 @@ class Cluster:
         self.log.append(("cancel", task))
 
     def get(self, task: str) -> None:
-        raise LookupError("its worker was killed")
+        raise self.ends
 
     def shutdown(self) -> None:
         self.log.append(("shutdown", None))
@@ -117,6 +139,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     monkeypatch.setitem(sys.modules, "ray", own := Cluster())  # type: ignore[arg-type]
     monkeypatch.setattr(ray_engine, "require", lambda *given: None)
     monkeypatch.setattr(ray_engine, "require_reachable", lambda address: None)
+    monkeypatch.setattr(ray_engine, "require_cluster", lambda address: None)
     for name in {**ray_engine.QUIET, **ray_engine.LOCAL}:
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
@@ -165,10 +188,24 @@ def test_a_trial_is_a_task_that_is_not_repeated(cluster: Cluster) -> None:
     assert cluster.log[2][1][2:] == (Path("t"), "request")
 
 
+def test_what_a_node_raises_is_the_error(cluster: Cluster) -> None:
+    class Remote(LookupError, ResourceError):
+        cause = ResourceError("t: cannot start a process.")
+
+    with open_engine(small(engine="ray")) as engine:
+        cluster.ends = Remote("many lines")
+        with pytest.raises(ResourceError, match=r"^t: cannot start a process\.$"):
+            engine.run(Path("t"), "request", Event())
+        cluster.polls, cluster.ends = 2, ConnectionError("no head")
+        with pytest.raises(ResourceError, match=r"the Ray cluster is lost \(ConnectionError: no head"):
+            engine.run(Path("t"), "request", Event())
+
+
 def test_a_cluster_that_fails_is_one_error(cluster: Cluster) -> None:
     cluster.fails = RuntimeError("no\nspace")
     with pytest.raises(ResourceError, match=r"RuntimeError: no\\nspace"), open_engine(small(engine="ray")):
         pass
+    assert [name for name, _ in cluster.log] == ["init", "shutdown"] * 3 + ["shutdown"]
     joined = small(engine="ray", address="127.0.0.1:1")
     with pytest.raises(ConfigError, match="no Ray cluster can be joined there"), open_engine(joined):
         pass
