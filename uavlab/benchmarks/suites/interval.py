@@ -54,7 +54,7 @@ def interval_suite(
         Rows ``worlds, interval, overlap`` and what ``compare_paces`` measures; ``over_first`` is to interval 1 with as
         many worlds. And ``waiting``: ``devices, interval``, and ``gain``, how many times as fast as at interval 1
         updates are if the time of a step is random (exponentially distributed) and devices wait for the slowest. And
-        ``ranks``: ``interval``, ``update_ms``, ``over_first, low, high`` of ranks that do, and the ``gain`` of the model.
+        ``ranks``: of those here ``interval``, ``update_ms``, ``over_first, low, high``, and the ``gain`` of the model.
     """
     bench = Bench(rounds, device=device, **sizes)
     trial = paced_blocks(bench, {})
