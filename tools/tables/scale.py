@@ -40,9 +40,8 @@ def intervals() -> list[str]:
                 "{k} | {ms:.1f} | {over} | {gain:.2f}x",
                 ranks,
             ),
-            "Presets `interval_1` to `interval_20` by gloo, in blocks in turn: a step takes 2 ms and a random time of 3 ms "
-            "in the mean. The model is given the update's time at interval 1. It has devices of their own; ranks here share "
-            "cores.",
+            "Presets `interval_1` to `interval_20` by gloo, in blocks in turn: a step takes 2 ms and a random time of "
+            "3 ms in the mean. The model is given the update's time at interval 1, and knows nothing of other load.",
         ]
         if ranks
         else []
