@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tools.tables.records import exists, listed_machines, measured, read, table
+from tools.tables.records import exists, listed_machines, measured, read, speed_up, table
 from uavlab.benchmarks.suites.scale import CLUSTERS
 
 
@@ -29,6 +29,23 @@ def intervals() -> list[str]:
     waiting: dict[int, dict[str, Any]] = {}
     for row in record["waiting"]:
         waiting.setdefault(row["devices"], {"devices": row["devices"]})[f"k{row['interval']}"] = f"{row['gain']:.2f}x"
+    ranks = [
+        {"k": row["interval"], "ms": row["update_ms"], "over": speed_up(row, "over_first"), "gain": row["gain"]}
+        for row in record["ranks"]
+    ]
+    measured_ranks = (
+        [
+            table(
+                f"interval, {record['ranks'][0]['ranks']} ranks here | update (ms) | over interval 1 | by the model",
+                "{k} | {ms:.1f} | {over} | {gain:.2f}x",
+                ranks,
+            ),
+            "Presets `interval_1` to `interval_20` by gloo, in blocks in turn: a step takes 2 ms and a random time of "
+            "3 ms in the mean. The model is given the update's time at interval 1, and knows nothing of other load.",
+        ]
+        if ranks
+        else []
+    )
     return [
         table(
             "worlds | steps | interval 1 | 5 | 10 | 20 | rows per second at 10",
@@ -44,6 +61,7 @@ def intervals() -> list[str]:
         ),
         "By a model, not measured: updates per second over interval 1 where a step takes a random, exponentially "
         "distributed time whose mean is that of an update, and sums of gradients take none.",
+        *measured_ranks,
     ]
 
 

@@ -19,6 +19,7 @@ from uavlab.experiment.instruments import in_digest
 from uavlab.runtime.toggles import changes
 from uavlab.storage import checkpoint
 from uavlab.storage.board import About
+from uavlab.storage.trackers import OPENERS
 
 if TYPE_CHECKING:
     from uavlab.experiment.run import Run
@@ -320,9 +321,10 @@ def parse_changes(value: Any) -> list[Change]:
 
 
 def about(run: "Run") -> About:
-    """Return what TensorBoard shows of a run besides its metrics."""
+    """Return what TensorBoard and trackers show of a run besides its metrics; of several ranks, rank 0 is tracked."""
     amount, unit = run.config.task.collector.pace(run.config)
-    return About(run.config.values, list(run.config.evaluation.score), {unit: amount}, str(run.rt.device))
+    settings = run.config.values | (dict.fromkeys(OPENERS) if run.rt.ranks.rank else {})
+    return About(settings, list(run.config.evaluation.score), {unit: amount}, str(run.rt.device))
 
 
 def digest(run: "Run") -> str:

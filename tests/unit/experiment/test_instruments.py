@@ -200,6 +200,8 @@ def test_a_run_logs_them_and_its_digest_leaves_them_out() -> None:
 
 def test_figures_are_means_over_seeds_and_those_of_each() -> None:
     figures = {"loss": torch.tensor([[1.0, 3.0], [5.0, 7.0]]), "return": torch.tensor([2.0, 4.0])}
-    means, seeds = Instruments().log(figures, Runtime())
+    no_replay = SimpleNamespace(task=SimpleNamespace(collector=SimpleNamespace(replay=False)))
+    run: Any = SimpleNamespace(rt=Runtime(), config=no_replay)
+    means, seeds = Instruments().log(figures, run)
     assert means == {"loss": 4.0, "return": 3.0}
     assert seeds == {"loss": [2.0, 6.0], "return": [2.0, 4.0]}

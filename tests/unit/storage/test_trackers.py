@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from tests.support import wandb_reader
 from tests.support.fixtures_config import stop_and_resume, tiny, train_run, train_tiny
 from uavlab.core.errors import ConfigError, MissingPackageError
+from uavlab.experiment import run_state
 from uavlab.experiment.run import Run
 from uavlab.storage import trackers
 from uavlab.storage.board import About, Board
@@ -182,6 +184,14 @@ class TestRuns:
                 run.change(wandb="other")
         assert [project for project, _, _ in place.opened] == ["team", "other"]
         assert [number for number, _ in place.rows] == [1, 2, 4, 8]
+
+    def test_of_several_ranks_the_first_is_tracked(self, place: Place, tmp_path: Path) -> None:
+        run: Any = Run(tiny(wandb="team"))
+        first = run_state.about(run).settings
+        run.rt = SimpleNamespace(ranks=SimpleNamespace(rank=1), device=run.rt.device)
+        other = run_state.about(run).settings
+        assert [bool(trackers.trackers_of(tmp_path, each)) for each in (first, other)] == [True, False]
+        assert {**other, "wandb": "team"} == first
 
     def test_a_single_seed_has_no_rows_of_its_own(self, place: Place, tmp_path: Path) -> None:
         train_tiny(tmp_path / "run", wandb="team")

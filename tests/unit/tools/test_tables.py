@@ -215,8 +215,13 @@ class TestScale:
             for k in (1, 5, 10, 20)
         ]
         waiting = [{"devices": 8, "interval": k, "gain": 1 + k / 100} for k in (1, 5, 10, 20)]
-        records("bench_interval", rows=rows, waiting=waiting, pace=1.0)
-        shown, text, model, _ = scale.parts()
+        wait = {"ranks": 2, "interval": 5, "update_ms": 15.26, "over_first": 1.2, "low": 1.1, "high": 1.3, "gain": 1.25}
+        records("bench_interval", rows=rows, waiting=waiting, pace=1.0, ranks=[])
+        assert len(scale.parts()) == 4
+        records("bench_interval", rows=rows, waiting=waiting, pace=1.0, ranks=[wait])
+        shown, text, model, _, ranks, _ = scale.parts()
+        assert "| interval, 2 ranks here |" in ranks
+        assert "| 5 | 15.3 | **1.20x** [1.10, 1.30] | 1.25x |" in ranks
         assert "| 16 | beside updates | 1.50x | 1.50x | 1.50x | 1.50x | 9,000 |" in shown
         assert "a step waits for 3.0 ms, 1 times an update" in text
         assert "`uavlab bench interval`. Here, model 1, load 0.5 before." in text

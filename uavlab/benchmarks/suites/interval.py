@@ -1,15 +1,17 @@
-"""Update intervals with slow worlds: in one process, in turn; and by a model, for devices that wait."""
+"""Update intervals with slow worlds: in one process, in turn; of ranks that wait; and by a model of such devices."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from uavlab.benchmarks.claims.measures import Bench
 from uavlab.benchmarks.claims.update_interval import BLOCK, paced_blocks
 from uavlab.benchmarks.compare import Settings
 from uavlab.benchmarks.registry import Option, Record, suite
-from uavlab.benchmarks.timing import median, ratio
-from uavlab.experiment.config import Device
-from uavlab.profiling.scaling import Link, Load, interval_gain
+from uavlab.benchmarks.suites.ranks import block_seconds, group, read
+from uavlab.benchmarks.timing import WARM_UP, median, ratio
+from uavlab.experiment.config import Device, configure
+from uavlab.profiling.scaling import Link, Load, interval_gain, longest_wait
 
 INTERVALS = (1, 5, 10, 20)
 DEVICES = (2, 8, 64)
@@ -22,10 +24,21 @@ FREE = Link(bandwidth=float("inf"), latency=0.0)  # sums of gradients that take 
     options=[
         Option("worlds", "worlds that are stepped at once; default 1, 16 and 64", (1, 100_000)),
         Option("pace", "time of a step over that of an update; default 1", (0.01, 1000.0), float, several=False),
+        Option(
+            "ranks",
+            "also time so many ranks of the presets interval_K, which wait for each other",
+            (2, 64),
+            several=False,
+        ),
     ],
 )
 def interval_suite(
-    rounds: int, device: Device, worlds: Sequence[int] = (1, 16, 64), pace: float = 1.0, **sizes: Any
+    rounds: int,
+    device: Device,
+    worlds: Sequence[int] = (1, 16, 64),
+    pace: float = 1.0,
+    ranks: int = 0,
+    **sizes: Any,
 ) -> Record:
     """Time the same updates at each interval, with steps between updates and beside them, in turn in this process.
 
@@ -34,12 +47,14 @@ def interval_suite(
         device: Where the learner runs.
         worlds: Numbers of worlds; all of them wait at once.
         pace: How long a step waits, in times of an update at interval 1.
+        ranks: Number of ranks on this machine that are timed, too; 0 for none.
         sizes: Settings over those of the claims.
 
     Returns:
         Rows ``worlds, interval, overlap`` and what ``compare_paces`` measures; ``over_first`` is to interval 1 with as
         many worlds. And ``waiting``: ``devices, interval``, and ``gain``, how many times as fast as at interval 1
-        updates are if the time of a step is random (exponentially distributed) and devices wait for the slowest.
+        updates are if the time of a step is random (exponentially distributed) and devices wait for the slowest. And
+        ``ranks``: of those here ``interval``, ``update_ms``, ``over_first, low, high``, and the ``gain`` of the model.
     """
     bench = Bench(rounds, device=device, **sizes)
     trial = paced_blocks(bench, {})
@@ -54,7 +69,13 @@ def interval_suite(
         for row in compare_paces(bench, settings, [pace * update_ms]):
             interval, prefetch = row.pop("setting").split()
             rows.append({"worlds": count, "interval": int(interval), "overlap": prefetch == "overlap", **row})
-    return {"update_ms": round(update_ms, 3), "pace": pace, "rows": rows, "waiting": waiting(pace)}
+    return {
+        "update_ms": round(update_ms, 3),
+        "pace": pace,
+        "rows": rows,
+        "waiting": waiting(pace),
+        "ranks": time_ranks(ranks, rounds, device) if ranks else [],
+    }
 
 
 def waiting(pace: float) -> list[dict[str, Any]]:
@@ -67,6 +88,37 @@ def waiting(pace: float) -> list[dict[str, Any]]:
         }
         for devices in DEVICES
         for k in INTERVALS
+    ]
+
+
+def time_ranks(count: int, rounds: int, device: Device) -> list[dict[str, Any]]:
+    """Time blocks of updates of so many ranks at each interval, in turn; see ``interval_suite`` for the rows.
+
+    Raises:
+        ResourceError: A rank ended.
+    """
+    seconds: dict[int, list[float]] = {k: [] for k in INTERVALS}
+    with ExitStack() as stack:
+        groups = {k: stack.enter_context(group(f"interval_{k}", device, count)) for k in INTERVALS}
+        for workers in groups.values():
+            read(workers[0])
+        for number in range(-WARM_UP, rounds):
+            for k, workers in groups.items():
+                spent = block_seconds(workers, BLOCK)
+                if number >= 0:
+                    seconds[k].append(spent)
+    env, first = configure("interval_1").env, median(seconds[1]) / BLOCK
+    step_s, pause_s = env.step_ms / 1e3, env.pause_ms / 1e3
+    rest = max(first - step_s - pause_s * longest_wait(count, 1), 0.0)  # of the updates, at interval 1
+    return [
+        {
+            "ranks": count,
+            "interval": k,
+            "update_ms": round(1e3 * median(each) / BLOCK, 3),
+            **ratio(seconds[1], each, "over_first"),
+            "gain": round(interval_gain(Load(rest, step_s, pause_s, interval=k), count, FREE), 3),
+        }
+        for k, each in seconds.items()
     ]
 
 

@@ -40,13 +40,13 @@ def ranks_suite(rounds: int, device: Device) -> Record:
     """
     rows = []
     for preset, block in PRESETS.items():
-        with _group(preset, device, 1) as one, _group(preset, device, 2) as two:
+        with group(preset, device, 1) as one, group(preset, device, 2) as two:
             groups = dict(zip(SIZES, (one, two), strict=True))
-            facts = {size: _read(workers[0]) for size, workers in groups.items()}
+            facts = {size: read(workers[0]) for size, workers in groups.items()}
             seconds: dict[int, list[float]] = {size: [] for size in groups}
             for number in range(-WARM_UP, rounds):
                 for size, workers in groups.items():
-                    spent = _block(workers, block)
+                    spent = block_seconds(workers, block)
                     if number >= 0:
                         seconds[size].append(spent)
         for size, each in seconds.items():
@@ -67,7 +67,7 @@ def ranks_suite(rounds: int, device: Device) -> Record:
 
 
 @contextmanager
-def _group(preset: str, device: Device, size: int) -> Iterator[list[Worker]]:
+def group(preset: str, device: Device, size: int) -> Iterator[list[Worker]]:
     """Start the ranks of a group, and end them."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -87,7 +87,7 @@ def _group(preset: str, device: Device, size: int) -> Iterator[list[Worker]]:
             worker.communicate()
 
 
-def _read(worker: Worker) -> Any:
+def read(worker: Worker) -> Any:
     """Read what a rank answers.
 
     Raises:
@@ -99,13 +99,13 @@ def _read(worker: Worker) -> Any:
     return json.loads(line)
 
 
-def _block(workers: list[Worker], cycles: int) -> float:
+def block_seconds(workers: list[Worker], cycles: int) -> float:
     """Return the seconds in which all ranks run some cycles, as rank 0 says."""
     for worker in workers:
         stdin = cast(IO[str], worker.stdin)
         stdin.write(f"{cycles}\n")
         stdin.flush()
-    return float(_read(workers[0]))
+    return float(read(workers[0]))
 
 
 def serve(preset: str, device: Device) -> None:

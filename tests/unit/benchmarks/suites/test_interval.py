@@ -1,5 +1,7 @@
 """The same updates, however steps are gathered; clocks are not judged."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -8,7 +10,8 @@ from uavlab.benchmarks.claims.measures import Bench
 from uavlab.benchmarks.claims.update_interval import BLOCK, Block
 from uavlab.benchmarks.registry import format_rows
 from uavlab.benchmarks.suites import interval
-from uavlab.benchmarks.suites.interval import compare_paces, interval_suite, waiting
+from uavlab.benchmarks.suites.interval import compare_paces, interval_suite, time_ranks, waiting
+from uavlab.benchmarks.timing import WARM_UP
 from uavlab.core.text import printable
 from uavlab.profiling.scaling import longest_wait
 
@@ -53,6 +56,30 @@ def test_what_devices_wait_for_by_hand() -> None:
     # an update of 1, and pauses of mean 1: the slower of two waits 1.5 at interval 1, longest_wait(2, 5) / 5 at 5
     assert gains[2, 5] == pytest.approx((1 + 1.5) / (1 + longest_wait(2, 5) / 5), abs=1e-3)
     assert gains[64, 20] > gains[8, 20] > gains[2, 20] > gains[2, 5] > 1
+
+
+def test_ranks_are_timed_in_turn_beside_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An update of 10 ms, steps of 2 ms and pauses of 3 ms, of which the slower of two ranks waits for 4.5."""
+    log: list[str] = []
+
+    @contextmanager
+    def group(preset: str, device: str, size: int) -> Iterator[list[str]]:
+        yield [preset] * size
+
+    def block_seconds(workers: list[str], cycles: int) -> float:
+        log.append(workers[0])
+        k = int(workers[0].partition("_")[2])
+        return cycles * (10 + 2 + 3 * longest_wait(2, k) / k) / 1e3
+
+    monkeypatch.setattr(interval, "group", group)
+    monkeypatch.setattr(interval, "read", lambda worker: None)
+    monkeypatch.setattr(interval, "block_seconds", block_seconds)
+    rows = time_ranks(2, 6, "cpu")
+    assert log == ["interval_1", "interval_5", "interval_10", "interval_20"] * (6 + WARM_UP)
+    assert [(row["ranks"], row["interval"]) for row in rows] == [(2, 1), (2, 5), (2, 10), (2, 20)]
+    assert rows[0]["update_ms"] == pytest.approx(16.5)
+    for row in rows:
+        assert row["over_first"] == pytest.approx(row["gain"], abs=2e-3)
 
 
 def test_paced() -> None:

@@ -38,4 +38,4 @@ def test_a_rank_that_ends_is_reported() -> None:
         stdout: Any = io.StringIO("")
 
     with pytest.raises(ResourceError, match="a rank ended before it answered"):
-        ranks._read(Ended())  # type: ignore[arg-type]
+        ranks.read(Ended())  # type: ignore[arg-type]
