@@ -189,11 +189,11 @@ def test_a_trial_is_a_task_that_is_not_repeated(cluster: Cluster) -> None:
 
 
 def test_what_a_node_raises_is_the_error(cluster: Cluster) -> None:
-    class Remote(LookupError, ResourceError):
+    class RemoteError(LookupError, ResourceError):
         cause = ResourceError("t: cannot start a process.")
 
     with open_engine(small(engine="ray")) as engine:
-        cluster.ends = Remote("many lines")
+        cluster.ends = RemoteError("many lines")
         with pytest.raises(ResourceError, match=r"^t: cannot start a process\.$"):
             engine.run(Path("t"), "request", Event())
         cluster.polls, cluster.ends = 2, ConnectionError("no head")
