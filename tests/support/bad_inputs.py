@@ -221,7 +221,7 @@ CONFIGURATION = (
     file("cfg-32 text", "lr", "mine.yaml: expected lines `name: value`, got a str."),
     file("cfg-32 number", "1: 2", "mine.yaml: expected lines `name: value`, got the name 1."),
     setting(
-        "cfg-35",
+        "cfg-35 wandb",
         "wandb=a/b",
         "wandb 'a/b': expected the name of a project, 1 to 128 characters, none of / \\ # ? % : (wandb from --set)",
     ),

@@ -50,7 +50,7 @@ def sweep(file: Path, out: Path | None) -> Record:
     return record
 
 
-@cli.command()
+@cli.command("sweep-trial")
 @click.argument("folder", type=click.Path(path_type=Path))
 @as_json
 def trial(folder: Path) -> Record:

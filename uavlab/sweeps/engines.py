@@ -53,7 +53,7 @@ def run_process(program: list[str], where: str, folder: Path, request: str, stop
     Raises:
         ResourceError: It cannot be started.
     """
-    words = [sys.executable, *program, "trial", str(folder)]
+    words = [sys.executable, *program, "sweep-trial", str(folder)]
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with folder.with_name(f"{folder.name}.log").open("ab") as log:

@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import shlex
 import threading
 import warnings
 from collections import Counter, OrderedDict, deque
@@ -220,7 +221,7 @@ class Cache:
             return f"{where}: {failure['refused']}."
         return (
             f"{where}: {failure['doing']} raised {failure['raised']}; expected a result. See "
-            f"`{program()} check {self.origin.name}`."
+            f"`{program()} check {shlex.quote(self.origin.name)}`."
         )
 
 

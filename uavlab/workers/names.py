@@ -10,6 +10,7 @@ Arguments of the factory follow, as in ``pettingzoo:mpe2.simple_spread_v3,N=5,co
 """
 
 import importlib.util
+import shlex
 import sys
 import sysconfig
 from collections.abc import Callable, Mapping
@@ -122,7 +123,7 @@ def require_trusted(folder: Path, name: str) -> None:
     if origin.kind == "factory" or (module and not _installed(module)):
         raise ConfigError(
             f"{folder}: trained on {quote(name)}, code that a run's folder must not start by itself; if you trust it, "
-            f"run `{program()} --env {name} COMMAND ...`, or ul.external({name!r}) in Python first."
+            f"run `{program()} --env {shlex.quote(name)} COMMAND ...`, or ul.external({quote(name)}) in Python first."
         )
 
 

@@ -69,11 +69,11 @@ def test_the_process_of_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     watched: list[object] = []
     monkeypatch.setattr(trials, "read_request", lambda: request)
     monkeypatch.setattr(trials, "watch_input", watched.append)
-    ended = uavlab("trial", "trials/t", "--json")
+    ended = uavlab("sweep-trial", "trials/t", "--json")
     assert (ended.code, ended.out.splitlines()[0]) == (0, "trials/t: complete")
     assert ended.json == json.loads(Path("trials/t/trial.json").read_text())
     assert len(watched) == 1
     monkeypatch.setattr(trials, "watch_input", lambda stop: stop())
-    ended = uavlab("trial", "trials/u", "--json")
+    ended = uavlab("sweep-trial", "trials/u", "--json")
     assert (ended.code, ended.json) == (0, {"status": "interrupted"})
     assert sweeps.trial.help

@@ -14,8 +14,9 @@ from uavlab.cli import cli
 SMALL = {**sizes("telemetry"), "updates": 4}
 SET = [part for name, value in SMALL.items() for part in ("--set", f"{name}={value}")]
 FLIES = "fly: telemetry has no team that flies; see `uavlab evaluate`."
-TAKES_NEITHER = {"bench", "claims", "doctor", "flights", "lab", "notebook", "presets", "sweep", "toggles"} | {
-    "trial",
+TAKES_NEITHER = {"bench", "claims", "doctor", "flights", "lab", "notebook", "presets", "sweep"} | {
+    "sweep-trial",
+    "toggles",
     "tuning",
 }
 COMMANDS: tuple[tuple[list[str], str, str], ...] = (

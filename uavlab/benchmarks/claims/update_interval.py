@@ -110,5 +110,5 @@ def devices_gain(bench: Bench, devices: int, interval: int = 1) -> Estimate:
     """
     name, (count, link) = next((name, each) for name, each in CLUSTERS.items() if each[0] == devices)
     load = measure_load(bench.config({**SIZES, "interval": interval}, preset="slow_leader_follower"), bench.rounds)
-    planned = f"{gain(load, count, link):.2f}x by the model of `uavlab bench scale` for {name}"
+    planned = f"{gain(load, count, link):.2f}x by the model of the suite scale for {name}"
     raise NotTestable(f"needs {devices} GPUs with a rank on each; {planned}")
