@@ -57,4 +57,4 @@ class TestBehindALoader:
     def test_workers_that_fail_are_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(ArrayReplay, "draw", lambda self: os._exit(1))  # as one that the system killed
         with pytest.raises(ResourceError, match=r"DataLoader: .*exited unexpectedly.*take fewer workers"):
-            read_through_loader(steps=1)
+            read_through_loader(steps=1, workers=1)  # of two, the second one would end beyond this line

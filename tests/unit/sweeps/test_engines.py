@@ -48,7 +48,7 @@ def test_a_process_is_asked_to_stop_and_waited_for(script: list[str], tmp_path: 
     thread.join(30)
     assert not thread.is_alive()
     assert not child.is_running()
-    assert (tmp_path / "trials" / "t.log").read_text() == f"trial 1 {tmp_path} the request\nended\n"
+    assert (tmp_path / "trials" / "t.log").read_text() == f"sweep-trial 1 {tmp_path} the request\nended\n"
 
 
 def test_a_process_that_is_killed_has_ended(script: list[str], tmp_path: Path) -> None:
