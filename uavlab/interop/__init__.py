@@ -4,7 +4,9 @@ A face is an object of the other library's class over worlds of an environment, 
 numbers come from streams of its own (``core.rng``); without a seed they differ from object to object.
 """
 
+import multiprocessing
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -119,9 +121,17 @@ def to_torchrl(
         MissingPackageError: TorchRL is not installed.
     """
     require("torchrl", "to_torchrl", "torchrl", "tensordict")
+    import_torchrl()
     from uavlab.interop.torchrl import TeamEnvBase
 
     return TeamEnvBase(_simulator("to_torchrl", task, parameters, worlds, device), group_map)
+
+
+def import_torchrl() -> None:
+    """Import TorchRL, which makes ``spawn`` the way in which this program starts processes, and undo that."""
+    before = multiprocessing.get_start_method(allow_none=True)
+    import_module("torchrl")
+    multiprocessing.set_start_method(before, force=True)
 
 
 def _simulator(

@@ -121,9 +121,10 @@ def require_trusted(folder: Path, name: str) -> None:
     module = origin.target.partition(":")[0] if ":" in origin.target else ""
     module = origin.target if origin.kind == "pettingzoo" else module
     if origin.kind == "factory" or (module and not _installed(module)):
+        own = quote(name)
         raise ConfigError(
-            f"{folder}: trained on {quote(name)}, code that a run's folder must not start by itself; if you trust it, "
-            f"run `{program()} --env {shlex.quote(name)} COMMAND ...`, or ul.external({quote(name)}) in Python first."
+            f"{folder}: trained on {own}, code that a run's folder must not start by itself; if you trust it, "
+            f"run `{program()} --env {shlex.quote(name)} COMMAND ...`, or ul.external({own}) in Python first."
         )
 
 

@@ -1,5 +1,7 @@
 """TorchRL's own check passes without a warning, and worlds equal the slow twin over the ends of episodes."""
 
+import subprocess
+import sys
 import warnings
 from typing import Any
 
@@ -28,6 +30,17 @@ with warnings.catch_warnings():
 
 ABSENT = ul.make("leader_follower", followers=3, present=(1, 2), horizon=6)
 GROUPS = [Mortal(), Uneven(), ABSENT]
+
+
+def start_method(code: str) -> str:
+    """Return the way in which a new program starts processes after some code."""
+    code = f"import multiprocessing; {code}; print(multiprocessing.get_start_method(allow_none=True))"
+    return subprocess.check_output([sys.executable, "-W", "ignore", "-c", code], text=True).strip()
+
+
+def test_a_face_leaves_the_way_in_which_processes_start() -> None:
+    assert start_method("import torchrl") == "spawn"  # what it would be
+    assert start_method("import uavlab; uavlab.to_torchrl('spread')") == "None"
 
 
 def face(env: Any, worlds: int = 3, kind: type[TeamEnvBase] = TeamEnvBase) -> TeamEnvBase:
