@@ -122,7 +122,7 @@ ROWS = (
     ),
     Row(
         "trial",
-        "trial x",
+        "sweep-trial x",
         "trial: expected a line of JSON on standard input, which `uavlab sweep` writes; …",
         alone=True,
     ),

@@ -71,7 +71,7 @@ def trials_of(folder: Path) -> list[psutil.Process]:
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             words = process.cmdline()
-            if "trial" in words and any(word.startswith(f"{folder}{os.sep}") for word in words):
+            if "sweep-trial" in words and any(word.startswith(f"{folder}{os.sep}") for word in words):
                 own.append(process)
     return own
 
