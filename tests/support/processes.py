@@ -4,11 +4,17 @@ import time
 
 import psutil
 
+from uavlab.workers.cache import close_all
+
 PATIENCE = 60  # s, for a loaded machine; a quiet one needs a fraction of a second
 
 
 def left_behind() -> list[psutil.Process]:
-    """Wait for the children of this process to end; return those that did not."""
+    """Wait for the children of this process to end; return those that did not.
+
+    Workers of external environments, which serve this process to its end, are ended first.
+    """
+    close_all()
     until = time.monotonic() + PATIENCE
     while alive := [child for child in psutil.Process().children(recursive=True) if _counts(child)]:
         if time.monotonic() > until:
