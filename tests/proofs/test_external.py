@@ -18,7 +18,7 @@ import pytest
 import uavlab as ul
 from uavlab.core.errors import FallbackWarning
 from uavlab.workers import cache
-from uavlab.workers.cache import close_all, running
+from uavlab.workers.cache import close_all, worker_ids
 from uavlab.workers.registration import external
 
 ROOT = Path(__file__).parents[2]
@@ -47,10 +47,10 @@ def digest_with_kills(name: str, updates: int, kills: int, seed: int = 0, **sett
     when = set(dice.sample(range(1, updates), kills))
     before = run.source.record()
     for progress in run:
-        seen |= {*running()}
+        seen |= {*worker_ids()}
         if progress.number in when:
             with suppress(ProcessLookupError):  # it has been replaced just now
-                os.kill(dice.choice(running()), signal.SIGKILL)
+                os.kill(dice.choice(worker_ids()), signal.SIGKILL)
     record = run.source.record()
     return run.digest, record.get("restarts", 0) - before.get("restarts", 0), seen
 

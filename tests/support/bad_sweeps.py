@@ -123,7 +123,7 @@ ROWS = (
     Row(
         "trial",
         "sweep-trial x",
-        "trial: expected a line of JSON on standard input, which `uavlab sweep` writes; …",
+        "sweep-trial: expected a line of JSON on standard input, which `uavlab sweep` writes; …",
         alone=True,
     ),
 )

@@ -245,14 +245,19 @@ def record(rounds: int, python: Path, say: Callable[[str], Any] = print) -> dict
     }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure as the command line asks; return the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.peers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=20, help="interleaved repetitions (%(default)s)")
+def command_line(program: str, about: str | None) -> argparse.ArgumentParser:
+    """Return the parser of a comparison, with the options that all have."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog=program, description=about, formatter_class=raw)
     parser.add_argument("--python", type=Path, default=PYTHON, help="of the other programs' environment (%(default)s)")
     parser.add_argument("--out", type=Path, help="also write the record to this file")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure as the command line asks; return the exit code."""
+    parser = command_line("python -m tools.peers", __doc__)
+    parser.add_argument("--rounds", type=int, default=20, help="interleaved repetitions (%(default)s)")
     words = sys.argv[1:] if arguments is None else arguments
     options = parser.parse_args(words)
     try:

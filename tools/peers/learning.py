@@ -7,7 +7,6 @@ steps per gradient step, each on one thread, and take turns; scores take no part
 with the seeds that the file lacks.
 """
 
-import argparse
 import json
 import os
 import shlex
@@ -17,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from tools.peers.__main__ import (
-    PYTHON,
     REQUIREMENTS,
     ROOT,
     Worker,
+    command_line,
     in_turn,
     require_environment,
     require_pinned,
@@ -116,13 +115,9 @@ def stored(out: Path | None, minutes: float) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure as the command line asks; return the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.peers.learning", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line("python -m tools.peers.learning", __doc__)
     parser.add_argument("--seeds", type=int, default=3, help="seeds of each program (%(default)s)")
     parser.add_argument("--minutes", type=float, default=10.0, help="limit of training of each (%(default)s)")
-    parser.add_argument("--python", type=Path, default=PYTHON, help="of the other programs' environment (%(default)s)")
-    parser.add_argument("--out", type=Path, help="also write the record to this file, seed by seed")
     words = sys.argv[1:] if arguments is None else arguments
     options = parser.parse_args(words)
     try:

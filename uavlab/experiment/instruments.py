@@ -59,10 +59,10 @@ def counts(run: "Run") -> dict[str, float]:
     """
     if not run.config.task.collector.replay:
         return {}
-    adams, toggles = [adam for step in gradient_steps(run.learner) for adam in step.adams], run.rt.toggles
+    steps, toggles = gradient_steps(run.learner), run.rt.toggles
     row = {"rounds": rounds(run.number, toggles.interval, toggles.ratio, run.changes)}
-    if taken := [state["step"].item() for adam in adams for state in adam.state.values()]:
-        row["gradient_steps"] = max(taken)
+    if steps:
+        row["gradient_steps"] = max(step.count for step in steps)
     if (ended := run.source.ended()) is not None:
         row["episodes"] = ended
         before = next((each for each in reversed(run.recorder.rows) if f"{COUNTS}episodes" in each), None)

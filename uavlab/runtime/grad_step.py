@@ -89,6 +89,11 @@ class GradientStep:
         (parameter,) = self.parameters
         return parameter
 
+    @property
+    def count(self) -> int:
+        """Steps so far, of the parameter that took most of them (host sync)."""
+        return max(int(state["step"].item()) for adam in self.adams for state in adam.state.values())
+
     def __call__(
         self, loss_fn: Callable[..., tuple[Tensor, dict[str, Any]]], *inputs: Any
     ) -> tuple[dict[str, Any], Float[Tensor, " G"]]:

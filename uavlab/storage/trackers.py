@@ -121,7 +121,7 @@ class Tracker:
         return client
 
 
-def open_wandb(project: str, folder: Path, shown: Mapping[str, Any], known: str | None) -> Client:
+def open_wandb(project: str, folder: Path, table: Mapping[str, Any], known: str | None) -> Client:
     """Open a run of W&B, offline in the folder of the run unless WANDB_MODE names another mode."""
     import wandb
 
@@ -140,7 +140,7 @@ def open_wandb(project: str, folder: Path, shown: Mapping[str, Any], known: str 
         root_dir=str(folder),
     )
     run = wandb.init(project=project, id=name, name=folder.name, resume="allow", reinit="create_new", settings=settings)
-    run.config.update(dict(shown), allow_val_change=True)
+    run.config.update(dict(table), allow_val_change=True)
     run.define_metric("*", step_metric="update")
 
     def write(number: int, values: Values) -> None:
@@ -149,7 +149,7 @@ def open_wandb(project: str, folder: Path, shown: Mapping[str, Any], known: str 
     return Client(name, write, run.finish)
 
 
-def open_mlflow(place: str, folder: Path, shown: Mapping[str, Any], known: str | None) -> Client:
+def open_mlflow(place: str, folder: Path, table: Mapping[str, Any], known: str | None) -> Client:
     """Open a run of MLflow in a folder or on a server."""
     from mlflow import MlflowClient
     from mlflow.entities import Metric, Param
@@ -160,7 +160,7 @@ def open_mlflow(place: str, folder: Path, shown: Mapping[str, Any], known: str |
         experiment = client.get_experiment_by_name(EXPERIMENT)
         number = experiment.experiment_id if experiment else client.create_experiment(EXPERIMENT)
         name = client.create_run(number, run_name=folder.name).info.run_id
-        settings = [Param(key, one_line(str(value))[:LONGEST]) for key, value in shown.items()]
+        settings = [Param(key, one_line(str(value))[:LONGEST]) for key, value in table.items()]
         for start in range(0, len(settings), AT_ONCE):
             client.log_batch(name, params=settings[start : start + AT_ONCE])
     else:

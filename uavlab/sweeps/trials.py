@@ -188,7 +188,9 @@ def read_request(descriptor: int = 0) -> dict[str, Any]:
             return request
     except (ValueError, TypeError, LookupError, RecursionError):
         pass
-    raise ConfigError(f"trial: expected a line of JSON on standard input, which `{program()} sweep` writes; use that.")
+    raise ConfigError(
+        f"sweep-trial: expected a line of JSON on standard input, which `{program()} sweep` writes; use that."
+    )
 
 
 def watch_input(stop: Callable[[], object], descriptor: int = 0) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from uavlab.core.errors import ConfigError, FallbackWarning
 from uavlab.core.installation import program
+from uavlab.storage.machine import usable_cores
 from uavlab.workers.description import Description, Rows
 from uavlab.workers.names import Origin
 from uavlab.workers.processes import TRIES, Workers
@@ -65,7 +66,7 @@ class Cache:
     def __init__(self, origin: Origin, description: Description, workers: int, copies: int, timeout_s: float) -> None:
         """Start nothing yet."""
         self.origin, self.description, self.timeout_s = origin, description, timeout_s
-        self.count = workers or _cores()
+        self.count = workers or usable_cores()
         self.copies = copies
         self.counts: Counter[str] = Counter()
         self.lock = threading.Lock()
@@ -237,11 +238,6 @@ def _plan(world: World, rebuilt: bool) -> Iterator[tuple[str, Any]]:
         yield "action", world.action
 
 
-def _cores() -> int:
-    """Return the processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 _CACHES: OrderedDict[tuple[Any, ...], Cache] = OrderedDict()  # the one used longest ago first
 
 
@@ -256,7 +252,7 @@ def cache_for(origin: Origin, description: Description, workers: int, copies: in
     return _CACHES[key]
 
 
-def running() -> list[int]:
+def worker_ids() -> list[int]:
     """Return the ids of all worker processes of this process; those of the environment used last come last."""
     caches = [cache for (process, *_), cache in _CACHES.items() if process == os.getpid() and cache.workers]
     return [worker.process.pid for cache in caches for worker in cache.workers.each]  # type: ignore[union-attr]

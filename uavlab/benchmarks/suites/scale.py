@@ -109,9 +109,9 @@ def measure_load(config: Config, rounds: int) -> Load:
 
         with rt.scope():
             block()  # may compile, and collects the rows before the first update
-            before = [_taken(step) for step in steps]
+            before = [step.count for step in steps]
             block()
-            counts = [(_taken(step) - count) / length for count, step in zip(before, steps, strict=True)]
+            counts = [(step.count - count) / length for count, step in zip(before, steps, strict=True)]
             monitor.reset()
             seconds = median(time_in_turn({"": block}, rounds, rt.device, warm_up=0, enough_s=ENOUGH_S)[""]) / length
             shares: Mapping[str, float] = {row["name"]: row["share"] for row in monitor.read()}
@@ -124,8 +124,3 @@ def measure_load(config: Config, rounds: int) -> Load:
         reductions=max(1, round(sum(counts))),
         interval=config.toggles.interval,
     )
-
-
-def _taken(step: Any) -> int:
-    """Return the gradient steps that an optimizer has taken (host sync)."""
-    return max(int(state["step"].item()) for adam in step.adams for state in adam.state.values())
