@@ -37,6 +37,7 @@ MANIFEST = "manifest.json"
 UNFINISHED = ".tmp-"  # prefix of a checkpoint that is being written or removed
 NAME = re.compile(r"ckpt-(\d{12,})(\.old)?")  # .old: about to be replaced by one of the same step
 GROUP = re.compile(r"[A-Za-z0-9_-]+")
+READ_TRIES = 5  # of one array
 MAX_MEMBERS = 16_384  # tensors of a group; 256 runs with 20 random streams each have 5,120
 AT_MOST = f"expected at most {MAX_MEMBERS:,}"
 MARGIN = 1.2  # required free space, relative to the size of the tensors
@@ -305,9 +306,23 @@ def _read_group(path: Path, entry: dict[str, Any]) -> dict[str, Tensor]:
                     raise ValueError("it would unpack to more than its size")
                 if len(archive.files) > MAX_MEMBERS:
                     raise ValueError(f"it has {len(archive.files):,} tensors, {AT_MOST}")
-                return {name: torch.from_numpy(archive[name]) for name in archive.files}
+                return {name: torch.from_numpy(_read_array(archive, name)) for name in archive.files}
         except Exception as error:  # the digest matches, so the file was forged and may raise anything
             raise FileError(f"{path} was not written by uavlab: {error}.") from error
+
+
+def _read_array(archive: Mapping[str, Any], name: str) -> np.ndarray:
+    """Read an array of an archive.
+
+    The parser that numpy asks for the header raises a ``SystemError`` now and then while another thread parses as
+    well, a defect of CPython up to 3.11.7 (issue 106905 of CPython). So this one error is worth another try.
+    """
+    for _ in range(READ_TRIES - 1):
+        try:
+            return archive[name]
+        except SystemError:
+            continue
+    return archive[name]
 
 
 def _sync(handle: BinaryIO) -> None:

@@ -1,5 +1,6 @@
 """A checkpoint survives crashes and full disks, and loading returns exactly the bits that were saved."""
 
+import ast
 import errno
 import json
 import os
@@ -184,6 +185,29 @@ def test_a_group_of_very_many_tensors_is_refused_by_writer_and_reader(tmp_path: 
     forge(path, lambda body: None)
     with pytest.raises(FileError, match=r"rng\.npz was not written by uavlab: it has 16,385 tensors"):
         real.load(path)
+
+
+@pytest.mark.parametrize("times", [1, real.READ_TRIES - 1, real.READ_TRIES])
+def test_an_error_of_the_parser_between_threads_is_no_damage(
+    times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CPython up to 3.11.7 counts the depth of its parser over all threads (its issue 106905)."""
+    path = real.save(tmp_path, 1, state(), {})
+    parse, calls = ast.literal_eval, []
+
+    def disturbed(text: str) -> object:
+        calls.append(text)
+        if len(calls) <= times:
+            raise SystemError("AST constructor recursion depth mismatch")
+        return parse(text)
+
+    monkeypatch.setattr(ast, "literal_eval", disturbed)
+    if times == real.READ_TRIES:
+        with pytest.raises(FileError, match=r"npz was not written by uavlab: AST constructor"):
+            real.load(path)
+    else:
+        assert bits(real.load(path).groups) == bits(state())
+        assert len(calls) > times
 
 
 @pytest.mark.parametrize(
