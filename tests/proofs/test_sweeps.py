@@ -17,6 +17,7 @@ Proof = Callable[[str, str], None]
 KILL, TERM, INT = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
 
 
+TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "1" * 32}
 GRID = {"grid": {"update": ["loop", "batched"]}, "seeds": 1}
 
 
@@ -29,7 +30,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def survives(folder: Path, whole: dict[str, Any], trials: int, drivers: list[signal.Signals], **keys: Any) -> str:
     """Kill trials and drivers of a sweep, and compare it with an undisturbed one; return the figure of the proof."""
-    record = harness.kills(harness.write(folder / "s.yaml", **keys), folder / "killed", trials, drivers, seed=1)
+    record = harness.kills(harness.write(folder / "s.yaml", **keys), folder / "killed", trials, drivers, 1, **TOKEN)
     assert (record["killed"], len(record["codes"])) == (trials, len(drivers))
     assert [code for _, code in record["codes"]] == [-number if number is KILL else 128 + number for number in drivers]
     assert record["table"]["complete"]
@@ -47,10 +48,13 @@ def test_a_sweep_survives_kills(whole: dict[str, Any], tmp_path: Path, proof: Pr
 
 @pytest.mark.soak
 def test_a_large_sweep_survives_many_kills(tmp_path: Path, proof: Proof) -> None:
+    """The table is the same with and without kills, in processes of its own and on Ray."""
     keys = {"grid": {"update": harness.UPDATES}, "seeds": 4}
     undisturbed = harness.run(harness.write(tmp_path / "s.yaml", **keys), tmp_path / "whole")
-    figure = survives(tmp_path, undisturbed, 20, [KILL, TERM, KILL, INT], **keys)
-    proof("kill -9 of trials and drivers of a larger sweep", figure)
+    for engine, drivers in {"local": [KILL, TERM, KILL, INT], "ray": []}.items():
+        (tmp_path / engine).mkdir()
+        figure = survives(tmp_path / engine, undisturbed, 20, drivers, engine=engine, **keys)
+        proof(f"kill -9 of trials and drivers of a larger sweep, {engine}", figure)
 
 
 def test_trials_of_a_driver_that_is_stopped_or_killed_are_saved(tmp_path: Path) -> None:
@@ -87,7 +91,7 @@ def ray_file(folder: Path, **keys: Any) -> Path:
 
 
 def test_ray_on_this_machine_makes_the_same_table(whole: dict[str, Any], tmp_path: Path, proof: Proof) -> None:
-    table = harness.run(ray_file(tmp_path), tmp_path / "s", RAY_AUTH_MODE="token", RAY_AUTH_TOKEN="1" * 32)
+    table = harness.run(ray_file(tmp_path), tmp_path / "s", **TOKEN)
     assert harness.results(table) == harness.results(whole)
     proof("a sweep on Ray and in processes of its own", f"{len(whole['rows'])} equal digests")
 

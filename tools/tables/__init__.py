@@ -22,7 +22,7 @@ def tables() -> list[str]:
         "Target assignment and curricula": assignment.parts(),
         "Defaults on tasks of others": defaults.parts(),
         "Updates": speed.updates(),
-        "Another program": peers.parts(),
+        "Another program": [*peers.parts(), *peers.learning()],
         "Update intervals and several devices": scale.parts(),
         "Claims about speed": speed.claims(),
         "Worlds": speed.worlds(),

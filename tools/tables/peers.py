@@ -1,9 +1,9 @@
-"""Times of updates and iterations beside those of BenchMARL, from the record of ``python -m tools.peers``."""
+"""Times of updates, of iterations and of learning beside those of BenchMARL, from the records of ``tools.peers``."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from tools.tables.records import NAMES, exists, measured, read, speed_up, table
+from tools.tables.records import NAMES, exists, listed_machines, measured, read, short, speed_up, table
 
 PROGRAMS = {  # by the key of the column
     "ours": "uavlab",
@@ -51,6 +51,49 @@ def parts() -> list[str]:
         f"the programs took turns, each in a process of its own with one thread. {versions}. {measured(record)}.",
         f"What differs. {' '.join(record['differences'])}",
     ]
+
+
+def learning() -> list[str]:
+    """Return how long both programs train until teams reach a goal; nothing before the record is made."""
+    if not exists("peers_learning"):
+        return []
+    record = read("peers_learning")
+    by_seed: dict[int, dict[str, Any]] = {}
+    for row in record["rows"]:
+        by_seed.setdefault(row["seed"], {"seed": row["seed"]})[row["program"]] = row
+    rows = [
+        {
+            "seed": seed,
+            "ours": {**row["uavlab"], "iterations": iterations(record, row["uavlab"])},
+            "theirs": {**row["BenchMARL"], "iterations": iterations(record, row["BenchMARL"])},
+            "over": row["BenchMARL"]["seconds"] / row["uavlab"]["seconds"],
+        }
+        for seed, row in by_seed.items()
+    ]
+    sizes, facts = record["sizes"], record["programs"]["BenchMARL"]
+    rollout = sizes["mappo"]
+    return [
+        table(
+            "seed | uavlab (s) | iterations | BenchMARL (s) | iterations | over uavlab",
+            "{seed} | {ours[seconds]:.1f} | {ours[iterations]} | {theirs[seconds]:.1f} | {theirs[iterations]} | "
+            "{over:.1f}x",
+            rows,
+        ),
+        f"Seconds of training until a team completes {record['goal']:.0%} of {sizes['episodes']} episodes of "
+        f"`{sizes['task']}`, scored every {sizes['iterations']} iterations; scores take no part in the times. MAPPO of "
+        f"both on the simulator of uavlab, in BenchMARL through `ul.to_torchrl`: {sizes['worlds']} worlds, "
+        f"{rollout['rollout_steps']} steps, {rollout['epochs']} passes of {rollout['minibatches']} minibatches, width "
+        f"{sizes['hidden']}, {facts['parameters']['actor']:,} and {facts['parameters']['critic']:,} parameters. Three "
+        "seeds show an order, not a factor. "
+        f"benchmarl {facts['versions']['benchmarl']}, torchrl {facts['versions']['torchrl']}; "
+        f"`{short(record['command'])}`. {listed_machines([row['machine'] for row in record['rows']])}.",
+        f"What differs. {' '.join(record['differences'])}",
+    ]
+
+
+def iterations(record: Mapping[str, Any], row: Mapping[str, Any]) -> int:
+    """Return after how many iterations of training the last score of a row was taken."""
+    return len(row["curve"]) * record["sizes"]["iterations"]
 
 
 def parameters(record: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What update intervals are worth, and what several devices would do, from the records of three bench suites."""
+"""What update intervals, worker processes and ranks are worth, and what several devices would do, from records."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,8 +10,37 @@ from uavlab.benchmarks.suites.scale import CLUSTERS
 def parts() -> list[str]:
     """Return the tables whose records have been made, with their sentences."""
     sections: Mapping[str, Callable[[], list[str]]]
-    sections = {"bench_interval": intervals, "bench_interval_learning": learning, "bench_scale": devices}
+    sections = {
+        "bench_external": workers,
+        "bench_interval": intervals,
+        "bench_interval_learning": learning,
+        "bench_ranks": ranks,
+        "bench_scale": devices,
+    }
     return [part for name, section in sections.items() if exists(name) for part in section()]
+
+
+def workers() -> list[str]:
+    """Return what overlap is worth beside an external environment, and how far more workers go."""
+    record = read("bench_external")
+    rows = [{**row, "over": speed_up(row, "over_first")} for row in record["rows"]]
+    return [
+        table("external environment | step and update (ms) | over in turn", "{setting} | {ms:.1f} | {over}", rows),
+        f"{record['worlds']} worlds in {record['workers']} worker processes, whose environment waits "
+        f"{1000 * record['wait_s']:g} ms in each step; updates on {record['batch']} rows. In turn, steps take "
+        f"{record['environment_share']:.0%} of the time, so overlap can gain {1 / max_share(record):.2f} times at "
+        f"most. Update intervals of 8, but for the last row. {measured(record)}.",
+        table(
+            "workers | worlds | steps per second | of workers / wait",
+            "{workers} | {worlds} | {steps_per_s:,.0f} | {of_ideal:.0%}",
+            record["scaling"],
+        ),
+    ]
+
+
+def max_share(record: Mapping[str, Any]) -> float:
+    """Return the larger of the shares of the time that steps and updates take in turn."""
+    return max(record["environment_share"], 1 - record["environment_share"])
 
 
 def intervals() -> list[str]:
@@ -53,7 +82,8 @@ def intervals() -> list[str]:
             shown,
         ),
         f"Updates per second over interval 1 with steps between updates, in one process; a step waits for "
-        f"{record['rows'][0]['step_ms']:.1f} ms, {record['pace']:g} times an update on 512 rows. {measured(record)}.",
+        f"{record['rows'][0]['step_ms']:.1f} ms, {record['pace']:g} times what an update on 512 rows takes. "
+        f"{measured(record)}.",
         table(
             "devices that wait for the slowest | interval 1 | 5 | 10 | 20",
             "{devices} | {k1} | {k5} | {k10} | {k20}",
@@ -90,6 +120,23 @@ def learning() -> list[str]:
         f"{seeds} seeds of each, in one process, trained in turn from score to score; means over seeds of when each "
         f"first reached the goal, - where one never did. `{record['command'].split(' --out')[0]}`. "
         f"{listed_machines(trained)}.",
+    ]
+
+
+def ranks() -> list[str]:
+    """Return the throughput of ranks on one machine."""
+    record = read("bench_ranks")
+    rows = [{**row, "exchanged": row["gradient_bytes"] / 1000 if row["ranks"] > 1 else 0.0} for row in record["rows"]]
+    return [
+        table(
+            "preset | ranks | updates per second | agent-steps per second | efficiency | gradients (kB) | a sum (us)",
+            "{preset} | {ranks} | {cycles_per_s:.1f} | {agent_steps_per_s:,} | {efficiency[mean]:.2f} "
+            "[{efficiency[low]:.2f}, {efficiency[high]:.2f}] | {exchanged:.0f} | {all_reduce_us:,.0f}",
+            rows,
+        ),
+        f"Ranks by gloo on {record['machine']['cores']} cores, each with one thread, and worlds and batches of its "
+        "own. An efficiency of 1 would be so many times the agent-steps of one; no GPU was tried. "
+        f"{measured(record)}.",
     ]
 
 

@@ -9,7 +9,8 @@ from uavlab.core.errors import ConfigError, RankError
 from uavlab.core.registry import Settings
 from uavlab.experiment.names import read_settings
 from uavlab.experiment.run_dir import changed_values
-from uavlab.runtime.ranks import RankConfig, Ranks
+from uavlab.runtime.ranks import RankConfig, Ranks, launcher
+from uavlab.runtime.toggles import TOGGLES
 from uavlab.runtime.torchrun import join, restarts
 
 if TYPE_CHECKING:
@@ -57,6 +58,27 @@ def ends(run: "Run") -> bool:
     """Return whether training ends now; several ranks end after the same update."""
     run.stopping |= run.rt.ranks.deserted
     return run.done or (run.all_stop if run.rt.ranks.size > 1 else run.stopping)
+
+
+def compare(run: "Run", seconds: float) -> None:
+    """Set the seconds of the slowest rank after an update, and whether a rank was asked to end.
+
+    Raises:
+        ConfigError: A toggle fell back on some ranks alone, so that their steps would differ by rounding.
+    """
+    ranks, count = run.rt.ranks, len(run.rt.fell_back)
+    run.seconds, stop, most, least = ranks.largest(seconds, run.stopping, count, -count)
+    run.all_stop = stop > 0
+    if most == -least:
+        return
+    reasons = ranks.exchange("fell_back", run.rt.fell_back)
+    rank = next(rank for rank, own in enumerate(reasons) if len(own) == most)
+    name = next(name for name in reasons[rank] if any(name not in own for own in reasons))
+    raise ConfigError(
+        f"{name}={getattr(run.rt.requested, name)} fell back on rank {rank} and not on all: {reasons[rank][name]}; "
+        "expected the same steps of all ranks. Go on without it: "
+        f"`{launcher()} resume RUN --toggle {name}={TOGGLES[name].default}`."
+    )
 
 
 def is_restart(folder: Path, preset: str, values: Mapping[str, Any]) -> bool:

@@ -18,14 +18,13 @@ from torch import Tensor
 from uavlab.core.errors import ConfigError, DivergedError, ResourceError, reason_of
 from uavlab.core.installation import invocation
 from uavlab.core.types import Update
-from uavlab.experiment import build, change, resume, run_state, symptoms
+from uavlab.experiment import build, change, rank_runs, resume, run_state, symptoms
 from uavlab.experiment.best import Which, best_policies, validate
 from uavlab.experiment.cards import run_card, run_line
 from uavlab.experiment.config import Config
 from uavlab.experiment.export import export
 from uavlab.experiment.instruments import Instruments
 from uavlab.experiment.policy import TeamPolicy, TrainedPolicy, choose
-from uavlab.experiment.rank_runs import ends
 from uavlab.experiment.run_dir import (
     STATUS,
     lock_run_dir,
@@ -224,20 +223,19 @@ class Run:
     def _updates(self) -> Generator["Progress", None, None]:
         late = 0.0  # seconds of scores and saves, which count from the next update on: a checkpoint cannot hold its own
         try:
-            while not ends(self):
+            while not rank_runs.ends(self):
                 rt = self.rt  # another one after a change of settings
                 steps = training(self.source, self.learner, self.rng, rt, self.number)
                 if rt.monitor is not None:
                     rt.monitor.reset()  # it times this thread
                 with rt.scope():
-                    while rt is self.rt and not ends(self):
+                    while rt is self.rt and not rank_runs.ends(self):
                         began, before = time.monotonic(), self.seconds + late
                         with defer_interrupt():
                             self._update_interrupted = True
                             if (update := self._update(steps)) is None:
                                 break
-                            self.seconds, stop = rt.ranks.largest(before + time.monotonic() - began, self.stopping)
-                            self.all_stop = stop > 0
+                            rank_runs.compare(self, before + time.monotonic() - began)
                             progress = self._after(update)
                             late = before + time.monotonic() - began - self.seconds
                         yield progress

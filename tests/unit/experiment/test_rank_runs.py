@@ -14,7 +14,7 @@ import torch
 
 from tests.support.fixtures_config import tiny
 from tests.support.lockstep import ThreadRank, small, together
-from uavlab.core.errors import ConfigError, FileError, RankError
+from uavlab.core.errors import ConfigError, FallbackWarning, FileError, RankError
 from uavlab.experiment import rank_runs, run_state
 from uavlab.experiment import run as run_module
 from uavlab.experiment.config import Config
@@ -105,6 +105,27 @@ def test_a_step_that_one_rank_takes_alone_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(RankError, match="update 8: the learners of 2 ranks differ"):
         train(tmp_path / "run", tiny(), watch=disturb)
     assert checkpoint.newest(tmp_path / "run" / "checkpoints").step == 4
+
+
+def test_a_toggle_that_falls_back_on_one_rank_alone_ends_all(tmp_path: Path) -> None:
+    def lose_the_compiler(run: Run, rank: int) -> None:
+        if run.number == 5 and rank == 1:
+            with pytest.warns(FallbackWarning):
+                run.rt.fall_back("compile", "update: no compiler")
+
+    message = r"compile=off fell back on rank 1 and not on all: update: no compiler; .* --toggle compile=off"
+    with pytest.raises(ConfigError, match=message):
+        train(tmp_path / "run", tiny(), watch=lose_the_compiler)
+    records = [json.loads((tmp_path / "run" / part / "run.json").read_text()) for part in (".", "ranks/1")]
+    assert [(each["status"], each["update"]) for each in records] == [("failed", 6)] * 2
+
+
+def test_a_toggle_that_falls_back_on_all_ranks_ends_none(tmp_path: Path) -> None:
+    def lose_the_compiler(run: Run, rank: int) -> None:
+        if run.number == 5:
+            run.rt.fell_back["compile"] = "update: no compiler"
+
+    assert [run.number for run in train(tmp_path / "run", tiny(), watch=lose_the_compiler)] == [8, 8]
 
 
 def test_all_ranks_end_after_one_update(tmp_path: Path) -> None:
