@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = ROOT / "notebooks"
+PLACE = ("commit", "cpu", "cores", "torch", "python")  # of a figure of a proof
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -100,8 +101,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if path := config.getoption("--figures"):
         from uavlab.storage.machine import describe
 
-        machine = describe("cpu")
+        place = {key: value for key, value in describe("cpu").items() if key in PLACE}
         before = json.loads(path.read_text())["figures"] if path.exists() else {}
-        now = {promise: {**entry, "commit": machine["commit"]} for promise, entry in figures.items()}
-        record = {"machine": machine, "figures": before | now}
+        record = {"figures": before | {promise: {**entry, **place} for promise, entry in figures.items()}}
         path.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")

@@ -32,17 +32,15 @@ def tables() -> list[str]:
 
 def proofs() -> list[str]:
     """Return the result of each proof, and how to run it again."""
-    record = read("proofs")
-    rows = [{"name": name, **proof} for name, proof in sorted(record["figures"].items())]
+    rows = [{"name": name, **proof} for name, proof in sorted(read("proofs")["figures"].items())]
+    places = dict.fromkeys("{cpu} ({cores} cores, torch {torch}, Python {python})".format(**row) for row in rows)
     return [
         table("what | figure | command", "{name} | {figure} | `pytest {test}`", rows),
         speed.guard(),
-        "The proofs ran on {cpu}, {cores} cores, torch {torch}, Python {python}; the "
-        "commit of each figure stands in `figures/records/proofs.json`. How to run them all at once is in "
-        "[Contributing](../CONTRIBUTING.md). Of n trials at random (kills, signals, damaged bytes, mutated settings), "
-        "0 failures mean a true rate below 3/n, with 95 % confidence; of listed cases only that these passed.".format(
-            **record["machine"]
-        ),
+        f"The proofs ran on {' and '.join(sorted(places))}; the machine and the commit of each figure stand in "
+        "`figures/records/proofs.json`. How to run them all at once is in [Contributing](../CONTRIBUTING.md). Of n "
+        "trials at random (kills, signals, damaged bytes, mutated settings), 0 failures mean a true rate below 3/n, "
+        "with 95 % confidence; of listed cases only that these passed.",
     ]
 
 
