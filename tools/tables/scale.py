@@ -49,7 +49,7 @@ def intervals() -> list[str]:
     rows: dict[tuple[int, bool], dict[str, Any]] = {}
     for row in record["rows"]:
         key = f"k{row['interval']}"
-        rows.setdefault((row["worlds"], row["overlap"]), {})[key] = f"{row['over_first']:.2f}x"
+        rows.setdefault((row["worlds"], row["overlap"]), {})[key] = speed_up(row, "over_first")
         rows[row["worlds"], row["overlap"]][f"rate{row['interval']}"] = row["rows_per_s"]
     shown = [
         {"worlds": worlds, "way": "beside updates" if overlap else "between updates", **row}
@@ -157,5 +157,5 @@ def devices() -> list[str]:
         "By a model, not measured: times as many rows per second as one device, each with worlds and batches of its "
         "own. An update of one device is measured; sums go around a ring of devices, 2 (n - 1) messages of 1/n of the "
         "gradients each, with a start-up of 10 us at 300 GB/s, 50 us at 100 Gbit/s and 100 us at 1 Gbit/s. Devices do "
-        f"not multiply updates, and more rows for an update are worth less than more updates. {measured(record)}.",
+        f"not multiply updates, and what more rows for an update are worth was not measured. {measured(record)}.",
     ]
