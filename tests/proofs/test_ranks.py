@@ -1,5 +1,6 @@
 """Several ranks: equal to one process with all rows, and runs under torchrun that end together and go on together."""
 
+import json
 import signal
 import time
 from collections.abc import Callable
@@ -12,27 +13,16 @@ import torch
 
 from tests.contracts.test_ranks import TOLERANCE
 from tests.proofs.test_survival import harness
-from tests.support.lockstep import Twins, small, thinned, weighted
+from tests.support import gloo_twins
+from tests.support.lockstep import CASES, distance, twins
 from tests.support.rank_runs import SMALL, ended, launch, record, resume, train
 from uavlab.core.errors import ConfigError, DivergedError, ResourceError
+from uavlab.experiment.build import LEARNERS
 from uavlab.experiment.run_dir import rank_folder, read_status
 from uavlab.storage import checkpoint
 
 Proof = Callable[[str, str], None]
 UPDATES = 100
-PURSUIT = {"pursuers": 2, "evaders": 2, "obstacles": 0, "side": 3, "horizon": 9}  # agents end before the others
-CASES: dict[str, tuple[Any, ...]] = {
-    "masac": ("masac", {}, weighted),
-    "masac, live marks": ("masac", {"env": "pursuit", **PURSUIT}),
-    "masac, loop": ("masac", {"update": "loop"}, weighted),
-    "masac, shared critic": ("masac", {"critic": "shared", "n_step": 3}),
-    "coma, live marks": ("coma", {}, thinned),
-    "mappo": ("mappo", {"target_kl": 0.01, "lr": 0.01}, thinned),
-    "ippo": ("ippo", {"target_kl": 0.0}, thinned),
-    "mappo, memory": ("mappo", {"memory": 6}, thinned),
-    "mappo, noise": ("mappo", {"noisy": True}),
-    "forecaster": ("forecaster", {"physics": 0.1}),
-}
 BROKEN = [
     *[("masac", site) for site in ("__call__", "follow")],
     *[("masac, live marks", site) for site in ("weigh", "_update")],
@@ -41,12 +31,6 @@ BROKEN = [
     ("forecaster", "__call__"),
 ]
 """Functions that combine something, each with a case that shows when it does not."""
-
-
-def twins(name: str, deaf: str = "") -> Twins:
-    learner, changes, *spoil = CASES[name]
-    rollout = {"rollout_steps": 4} if learner in ("mappo", "ippo") else {}
-    return Twins(small(learner, **rollout, **changes), deaf, *spoil)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -69,6 +53,37 @@ def test_each_place_that_combines_has_a_broken_variant() -> None:
         (pair := twins(name)).train(2)
         heard |= pair.places[0].heard
     assert heard == {deaf for _, deaf in BROKEN}
+
+
+BY_PROCESSES = ("masac", "mappo", "ippo", "coma, live marks", "forecaster")  # a case of each learner
+
+
+@pytest.fixture(scope="module")
+def ends(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., float]:
+    """Train cases by one process with all rows and by two in a gloo group; return a function for how far they end."""
+    folder = tmp_path_factory.mktemp("gloo")
+    jobs = json.dumps([*([name, UPDATES, ""] for name in BY_PROCESSES), ["masac", 10, "__call__"]])
+    launched = [launch(str(folder), jobs, ranks=size, script="gloo_twins.py") for size in (1, 2)]
+    for process in launched:
+        assert ended(process, 0.0).code == 0
+
+    def gap(name: str, deaf: str = "") -> float:
+        alone, *ranks = (gloo_twins.read(folder, name, deaf, size, rank) for size, rank in ((1, 0), (2, 0), (2, 1)))
+        return max(distance(state, alone) for state in ranks)
+
+    return gap
+
+
+@pytest.mark.parametrize("name", BY_PROCESSES)
+def test_two_processes_learn_what_one_learns_from_all_rows(name: str, ends: Callable, proof: Proof) -> None:
+    assert {CASES[each][0] for each in BY_PROCESSES} == set(LEARNERS)
+    assert ends(name) < TOLERANCE
+    figure = f"equal up to {ends(name):.0e} after {UPDATES} updates in float64"
+    proof(f"two processes by gloo and one with all rows, {name}", figure)
+
+
+def test_a_process_that_steps_by_its_own_gradients_is_noticed(ends: Callable) -> None:
+    assert ends("masac", "__call__") > 1e3 * TOLERANCE
 
 
 FAULTS = {
