@@ -20,7 +20,6 @@ SIZES = {"update": "batched", "acting": "batched", "batch": 512, "hidden": 64, "
 GAME_MS = 80.0
 PACE = GAME_MS / 22.5  # time of a game step over that of an update, 20 to 25 ms in the claims
 BLOCK = 20  # updates, a multiple of every interval
-RATIO = ("value", "low", "high")
 OUTSIDE = ("environment", "acting", "store", "draw", "copy")  # stages that are not the learner's
 
 
@@ -114,7 +113,8 @@ def devices_gain(bench: Bench, devices: int, interval: int = 1) -> Estimate:
     load = measure_load(bench.config({**SIZES, "interval": interval}, preset="slow_leader_follower"), bench.rounds)
     planned = f"{gain(load, count, link):.2f}x by the model of the suite scale for {name}"
     groups = {1: ("interval_1", 1), 2: (f"interval_{interval}", 2)}
-    seconds, _ = time_groups(groups, BLOCK, bench.rounds, bench.device.type)
+    seconds, _ = time_groups(groups, BLOCK, bench.rounds, bench.settings.get("device", "auto"))
     here = ratio(seconds[1], seconds[2], "value")
-    measured = "two ranks by gloo here: {:.2f}x [{:.2f}, {:.2f}]".format(*(2 * here[name] for name in RATIO))
+    value, low, high = (2 * here[each] for each in ("value", "low", "high"))
+    measured = f"two ranks on {bench.name} here: {value:.2f}x [{low:.2f}, {high:.2f}]"
     raise NotTestable(f"needs {devices} GPUs with a rank on each; {planned}; {measured}")

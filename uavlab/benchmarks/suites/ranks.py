@@ -15,7 +15,7 @@ import torch
 
 from uavlab.benchmarks.registry import Option, Record, suite
 from uavlab.benchmarks.timing import WARM_UP, median, ratio
-from uavlab.core.errors import ResourceError
+from uavlab.core.errors import ResourceError, UavlabError
 from uavlab.experiment import build
 from uavlab.experiment.config import Device, configure
 from uavlab.experiment.schedules import gradient_steps
@@ -169,6 +169,13 @@ def group(preset: str, size: int, device: Device) -> Iterator[RankProcesses]:
 
 def serve(preset: str, device: Device) -> None:
     """Run as one rank: run as many cycles as each line of stdin says, and print the seconds they took."""
+    try:
+        _serve(preset, device)
+    except UavlabError as error:
+        sys.exit(f"{type(error).__name__}: {error}")
+
+
+def _serve(preset: str, device: Device) -> None:
     ranks = join(device=device)
     alone = {"evaluate_every": 10**9, "updates": 10**9, "device": device}
     config = configure(preset, alone)

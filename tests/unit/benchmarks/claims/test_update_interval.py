@@ -120,7 +120,7 @@ def test_what_needs_eight_devices_has_a_plan_two_ranks_and_no_verdict(
 
     monkeypatch.setattr(update_interval, "time_groups", time_groups)
     (claim,) = select([name])
-    numbers = r"[1-8]\.\d\dx by the model .*; two ranks by gloo here: 1\.50x \[1\.50, 1\.50\]$"
+    numbers = r"[1-8]\.\d\dx by the model .*; two ranks on .* here: 1\.50x \[1\.50, 1\.50\]$"
     with pytest.raises(NotTestable, match=rf"^needs 8 GPUs with a rank on each; {numbers}"):
         measure_claim(claim, Bench(3, **TINY))
     assert verdict(claim, None) == "not measured"
