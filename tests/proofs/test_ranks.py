@@ -1,4 +1,4 @@
-"""Several ranks: equal to one process with all rows, and runs under torchrun that end together and go on together."""
+"""Several ranks: equal to one process with all rows, as threads and as processes, and runs under torchrun that end together and go on together."""
 
 import json
 import signal
@@ -16,7 +16,7 @@ from tests.proofs.test_survival import harness
 from tests.support import gloo_twins
 from tests.support.lockstep import CASES, distance, twins
 from tests.support.rank_runs import SMALL, ended, launch, record, resume, train
-from uavlab.core.errors import ConfigError, DivergedError, ResourceError
+from uavlab.core.errors import ConfigError, DivergedError, RankError, ResourceError
 from uavlab.experiment.build import LEARNERS
 from uavlab.experiment.run_dir import rank_folder, read_status
 from uavlab.storage import checkpoint
@@ -90,7 +90,10 @@ FAULTS = {
     "nan": (": DivergedError: training: reward of run 0, world 0, agent 0 is nan at update {update}", DivergedError),
     "memory": (": ResourceError: out of memory: tried to allocate 1 TiB", ResourceError),
     "exception": (": ValueError: the simulator has no wind", None),
-    "kill": (" ended without a reason, as when it is killed; this is rank", ResourceError),
+    "kill": (
+        " ended without a reason, as when it is killed; this is rank {other} of 2 after update {last}.",
+        RankError,
+    ),
 }
 """Beginnings of the reasons, after the rank that fails, and the kind of error that decides the exit code."""
 
@@ -105,7 +108,9 @@ def test_a_rank_that_fails_ends_all_at_once_and_is_named(kind: str, count: int, 
         launched = train(folder, fault=f"{kind}:{culprit}:{update}", settings={**SMALL, "rank_timeout_s": 900.0})
         other = record(folder, 1 - culprit)
         assert other["status"] == "failed"
-        assert other["reason"].startswith(f"rank {culprit}{reason.format(update=update)}")
+        assert other["reason"].startswith(
+            f"rank {culprit}{reason.format(update=update, last=update - 1, other=1 - culprit)}"
+        )
         assert f"exitcode  : {1 if error is None else error.exit_code} " in launched.err
         assert checkpoint.newest(folder / "checkpoints").step == 4
     proof(f"one rank of two fails: {kind}", f"{count} times, the other ended at once and named it")
@@ -122,7 +127,9 @@ def test_a_silent_rank_ends_the_run_after_the_time_limit_and_is_named(count: int
             child.kill()  # torchrun itself waits 30 s for a process that was stopped
         process.communicate()
         reason = record(folder, 1 - silent)["reason"]
-        assert reason.startswith(f"rank {silent} did not answer for 5 s; this is rank {1 - silent} of 2.")
+        assert reason.startswith(
+            f"rank {silent} did not answer for 5 s; this is rank {1 - silent} of 2 after update 5."
+        )
     proof("one rank of two is stopped", f"{count} times, the other ended after the time limit of 5 s and named it")
 
 
@@ -204,7 +211,7 @@ def test_a_learner_of_a_users_own_file_is_trained_by_ranks(tmp_path: Path) -> No
     assert launched.out.count("the run is kept in") == 1  # by rank 0 alone
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(60, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [5, pytest.param(60, marks=pytest.mark.soak)])
 def test_ranks_killed_at_random_end_in_the_same_bits(count: int, proof: Proof) -> None:
     figures = harness("tests.support.rank_kills", str(count))
     assert figures["other"] == [], f"seed {figures['seed']}"

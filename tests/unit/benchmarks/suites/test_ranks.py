@@ -36,6 +36,12 @@ def test_a_rank_answers_each_line(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert len(times) == 2
 
 
+def test_a_rank_that_fails_says_why_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "two")
+    with pytest.raises(SystemExit, match=r"^ConfigError: ranks: WORLD_SIZE is 'two'; expected"):
+        ranks.serve("leader_follower_quick", "cpu")
+
+
 class Ended:
     """A process that ended with a code, or runs (None)."""
 
