@@ -1,4 +1,4 @@
-"""Several ranks: equal to one process with all rows, as threads and as processes, and runs under torchrun that end together and go on together."""
+"""Several ranks: equal to one process with all rows, and runs under torchrun that end together and go on together."""
 
 import json
 import signal
@@ -16,7 +16,7 @@ from tests.proofs.test_survival import harness
 from tests.support import gloo_twins
 from tests.support.lockstep import CASES, distance, twins
 from tests.support.rank_runs import SMALL, ended, launch, record, resume, train
-from uavlab.core.errors import ConfigError, DivergedError, RankError, ResourceError
+from uavlab.core.errors import ConfigError, DivergedError, ResourceError
 from uavlab.experiment.build import LEARNERS
 from uavlab.experiment.run_dir import rank_folder, read_status
 from uavlab.storage import checkpoint
@@ -92,7 +92,7 @@ FAULTS = {
     "exception": (": ValueError: the simulator has no wind", None),
     "kill": (
         " ended without a reason, as when it is killed; this is rank {other} of 2 after update {last}.",
-        RankError,
+        ResourceError,
     ),
 }
 """Beginnings of the reasons, after the rank that fails, and the kind of error that decides the exit code."""

@@ -401,7 +401,7 @@ RANKS = (
     *(
         Row(f"rank-2 {word}", f"train {P}", WHOLE.format(name, got, *limits), env={**PLACE, name: got})
         for word, name, got, limits in (
-            ("local number", "LOCAL_RANK", "two", (0, 0)),
+            ("local number", "LOCAL_RANK", "two", (0, 65535)),
             ("local size", "LOCAL_WORLD_SIZE", "", (1, 65536)),
         )
     ),
@@ -418,7 +418,7 @@ RANKS = (
         Row(
             f"rank-8 {got}",
             f"bench ranks --ranks 1 --ranks {got}",
-            f"Invalid value for '--ranks': {got} is not in the range 1<=x<=64. See `uavlab bench --help`.",
+            f"Invalid value for '--ranks': {got} is not in the range 1<=x<=64.",
         )
         for got in (0, 65)
     ),

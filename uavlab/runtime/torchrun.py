@@ -85,7 +85,7 @@ def _backend(backend: Backend, device: str) -> str:
     """Return the backend for ``init_process_group``, and choose this rank's GPU."""
     gpus = torch.cuda.device_count() if device != "cpu" and torch.cuda.is_available() else 0
     here = _whole("LOCAL_WORLD_SIZE", 1, 2**16, "1")
-    local = _whole("LOCAL_RANK", 0, here - 1, "0")
+    local = _whole("LOCAL_RANK", 0, 2**16 - 1, "0")
     if backend == "nccl" and (gpus < here or not distributed.is_nccl_available()):
         raise ConfigError(
             f"rank_backend: nccl needs a GPU for each rank, got {gpus} for {here} here; use auto or gloo."

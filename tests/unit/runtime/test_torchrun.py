@@ -76,11 +76,8 @@ def test_a_missing_rank_0_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (
-            {"LOCAL_RANK": "two"},
-            "LOCAL_RANK is 'two'; expected a whole number from 0 to 1, as torchrun sets it",
-        ),
-        ({"LOCAL_RANK": "2"}, "LOCAL_RANK is '2'; expected a whole number from 0 to 1"),
+        ({"LOCAL_RANK": "two"}, "LOCAL_RANK is 'two'; expected a whole number from 0 to 65535, as torchrun sets it"),
+        ({"LOCAL_RANK": "-1"}, "LOCAL_RANK is '-1'; expected a whole number from 0"),
         ({"LOCAL_WORLD_SIZE": "0"}, "LOCAL_WORLD_SIZE is '0'; expected a whole number from 1 to 65536"),
     ],
 )
