@@ -1,7 +1,7 @@
-"""A rank that is a process in a gloo group, and the process that trains alone: which one, torchrun says.
+"""A rank that is a process in a gloo group, started by torchrun.
 
 ``torchrun ... tests/support/gloo_twins.py FOLDER [[CASE, UPDATES, DEAF], ...]`` trains each case of ``lockstep`` and
-writes the state of this process; DEAF is a function of rank 1 that combines nothing.
+writes the state of this rank; DEAF is a function of rank 1 that combines nothing.
 """
 
 import json
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, distributed
 
 from tests.support.lockstep import caller, twins
-from uavlab.runtime.ranks import Group
+from uavlab.runtime.ranks import Group, Ranks
 from uavlab.runtime.torchrun import join
 
 
@@ -36,29 +36,40 @@ class DeafRank(Group):
         return tensor * self.size if how == "sum" else tensor
 
 
-def path(folder: Path, case: str, deaf: str, size: int, rank: int) -> Path:
-    """Return the file of the state of one of so many processes after a case."""
-    return folder / f"{case}-{deaf}-{rank}-of-{size}.npz"
+def train(case: str, updates: int, own: Ranks) -> dict[str, Tensor]:
+    """Return the state of a rank that is this process after some updates; of one alone, that of all rows."""
+    pair = twins(case, own=own)
+    pair.train(updates)
+    return (pair.ranks[own.rank] if own.size > 1 else pair.alone).state_dict()
 
 
-def read(folder: Path, *which: str | int) -> dict[str, Tensor]:
-    """Return the state that a process wrote; the arguments are those of ``path``."""
-    with np.load(path(folder, *which)) as arrays:  # type: ignore[arg-type]
-        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+def path(folder: Path, case: str, deaf: str, rank: int) -> Path:
+    """Return the file of the state of a rank after a case."""
+    return folder / f"{case}-{deaf}-{rank}.npz"
+
+
+def read(folder: Path, case: str, deaf: str) -> list[dict[str, Tensor]]:
+    """Return the states that two ranks wrote."""
+    states = []
+    for rank in range(2):
+        with np.load(path(folder, case, deaf, rank)) as arrays:
+            states.append({name: torch.from_numpy(array) for name, array in arrays.items()})
+    return states
 
 
 def main(folder: str, jobs: str) -> None:
-    """Train all cases, and write the state of this process after each."""
+    """Train all cases as the rank that torchrun says, and write its state after each.
+
+    Raises:
+        RuntimeError: It is connected by another backend.
+    """
     own = join("gloo", device="cpu")
-    if isinstance(own, Group) and distributed.get_backend() != "gloo":
-        raise RuntimeError(f"connected by {distributed.get_backend()}")
+    if not isinstance(own, Group) or distributed.get_backend() != "gloo":
+        raise RuntimeError(f"{own} is no rank in a gloo group")
     for case, updates, deaf in json.loads(jobs):
-        rank = DeafRank(own.rank, own.size, own.store, deaf=deaf) if isinstance(own, Group) and own.rank else own
-        pair = twins(case, own=rank)
-        pair.train(updates)
-        state = (pair.ranks[own.rank] if own.size > 1 else pair.alone).state_dict()
-        arrays = {name: tensor.numpy() for name, tensor in state.items()}
-        np.savez(path(Path(folder), case, deaf, own.size, own.rank), **arrays)
+        rank = DeafRank(own.rank, own.size, own.store, deaf=deaf if own.rank else "")
+        state = train(case, updates, rank)
+        np.savez(path(Path(folder), case, deaf, own.rank), **{name: each.numpy() for name, each in state.items()})
     own.close()
 
 
