@@ -4,7 +4,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tools.tables.records import exists, listed_machines, measured, read, speed_up, table
+from uavlab.benchmarks.suites.interval_learning import firsts
 from uavlab.benchmarks.suites.scale import CLUSTERS
+from uavlab.core.bootstrap import student
 
 
 def parts() -> list[str]:
@@ -49,7 +51,7 @@ def intervals() -> list[str]:
     rows: dict[tuple[int, bool], dict[str, Any]] = {}
     for row in record["rows"]:
         key = f"k{row['interval']}"
-        rows.setdefault((row["worlds"], row["overlap"]), {})[key] = f"{row['over_first']:.2f}x"
+        rows.setdefault((row["worlds"], row["overlap"]), {})[key] = speed_up(row, "over_first")
         rows[row["worlds"], row["overlap"]][f"rate{row['interval']}"] = row["rows_per_s"]
     shown = [
         {"worlds": worlds, "way": "beside updates" if overlap else "between updates", **row}
@@ -101,8 +103,8 @@ def learning() -> list[str]:
     rows = [
         {
             **row,
-            "reached": "-" if row["to_goal_updates"] is None else f"{row['to_goal_updates']:,.0f}",
-            "after": "-" if row["to_goal_s"] is None else f"{row['to_goal_s'] / 60:.1f}",
+            "reached": goal_reached(record["goal"], row, "update", 1, ",.0f"),
+            "after": goal_reached(record["goal"], row, "seconds", 60, ".1f"),
         }
         for row in record["rows"]
         if not row["failed"]
@@ -118,9 +120,17 @@ def learning() -> list[str]:
             rows,
         ),
         f"{seeds} seeds of each, in one process, trained in turn from score to score; means over seeds of when each "
-        f"first reached the goal, - where one never did. `{record['command'].split(' --out')[0]}`. "
-        f"{listed_machines(trained)}.",
+        f"first reached the goal, with Student's intervals; - where one never did. "
+        f"`{record['command'].split(' --out')[0]}`. {listed_machines(trained)}.",
     ]
+
+
+def goal_reached(goal: float, row: Mapping[str, Any], axis: str, unit: float, shape: str) -> str:
+    """Return the mean and the interval over seeds of where each first reached the goal; - where one never did."""
+    places = firsts(goal, row["curve"], axis)
+    if None in places:
+        return "-"
+    return "{:{shape}} [{:{shape}}, {:{shape}}]".format(*student([place / unit for place in places]), shape=shape)
 
 
 def ranks() -> list[str]:
@@ -157,5 +167,5 @@ def devices() -> list[str]:
         "By a model, not measured: times as many rows per second as one device, each with worlds and batches of its "
         "own. An update of one device is measured; sums go around a ring of devices, 2 (n - 1) messages of 1/n of the "
         "gradients each, with a start-up of 10 us at 300 GB/s, 50 us at 100 Gbit/s and 100 us at 1 Gbit/s. Devices do "
-        f"not multiply updates, and more rows for an update are worth less than more updates. {measured(record)}.",
+        f"not multiply updates, and what more rows for an update are worth was not measured. {measured(record)}.",
     ]

@@ -91,6 +91,14 @@ def train_in_turn(runs: Mapping[str, Run]) -> dict[str, str]:
     return failed
 
 
+def firsts(goal: float, curve: Sequence[Mapping[str, Any]], axis: str) -> list[float | None]:
+    """Return where on an axis each seed first reaches a goal; None for one that never does."""
+    return [
+        next((point[axis] for point in curve if point["each"][FIGURE][seed] >= goal), None)
+        for seed in range(len(curve[0]["each"][FIGURE]) if curve else 0)
+    ]
+
+
 def first_to(goal: float, curve: Sequence[Mapping[str, Any]], axis: str) -> float | None:
     """Return the mean over the seeds of where on an axis each first reaches a goal; None if one never does.
 
@@ -98,10 +106,7 @@ def first_to(goal: float, curve: Sequence[Mapping[str, Any]], axis: str) -> floa
     >>> first_to(0.9, [{"update": at, "each": {"completion": each}} for at, each in points], "update")
     7.5
     """
-    places = [
-        next((point[axis] for point in curve if point["each"][FIGURE][seed] >= goal), None)
-        for seed in range(len(curve[0]["each"][FIGURE]) if curve else 0)
-    ]
+    places = firsts(goal, curve, axis)
     known = [place for place in places if place is not None]
     return sum(known) / len(known) if known and len(known) == len(places) else None
 
