@@ -1,5 +1,6 @@
 """Several ranks: equal to one process with all rows, and runs under torchrun that end together and go on together."""
 
+import json
 import signal
 import time
 from collections.abc import Callable
@@ -12,27 +13,17 @@ import torch
 
 from tests.contracts.test_ranks import TOLERANCE
 from tests.proofs.test_survival import harness
-from tests.support.lockstep import Twins, small, thinned, weighted
+from tests.support import gloo_twins
+from tests.support.lockstep import CASES, distance, twins
 from tests.support.rank_runs import SMALL, ended, launch, record, resume, train
 from uavlab.core.errors import ConfigError, DivergedError, ResourceError
+from uavlab.experiment.build import LEARNERS
 from uavlab.experiment.run_dir import rank_folder, read_status
+from uavlab.runtime.ranks import ALONE
 from uavlab.storage import checkpoint
 
 Proof = Callable[[str, str], None]
 UPDATES = 100
-PURSUIT = {"pursuers": 2, "evaders": 2, "obstacles": 0, "side": 3, "horizon": 9}  # agents end before the others
-CASES: dict[str, tuple[Any, ...]] = {
-    "masac": ("masac", {}, weighted),
-    "masac, live marks": ("masac", {"env": "pursuit", **PURSUIT}),
-    "masac, loop": ("masac", {"update": "loop"}, weighted),
-    "masac, shared critic": ("masac", {"critic": "shared", "n_step": 3}),
-    "coma, live marks": ("coma", {}, thinned),
-    "mappo": ("mappo", {"target_kl": 0.01, "lr": 0.01}, thinned),
-    "ippo": ("ippo", {"target_kl": 0.0}, thinned),
-    "mappo, memory": ("mappo", {"memory": 6}, thinned),
-    "mappo, noise": ("mappo", {"noisy": True}),
-    "forecaster": ("forecaster", {"physics": 0.1}),
-}
 BROKEN = [
     *[("masac", site) for site in ("__call__", "follow")],
     *[("masac, live marks", site) for site in ("weigh", "_update")],
@@ -41,12 +32,6 @@ BROKEN = [
     ("forecaster", "__call__"),
 ]
 """Functions that combine something, each with a case that shows when it does not."""
-
-
-def twins(name: str, deaf: str = "") -> Twins:
-    learner, changes, *spoil = CASES[name]
-    rollout = {"rollout_steps": 4} if learner in ("mappo", "ippo") else {}
-    return Twins(small(learner, **rollout, **changes), deaf, *spoil)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -71,11 +56,44 @@ def test_each_place_that_combines_has_a_broken_variant() -> None:
     assert heard == {deaf for _, deaf in BROKEN}
 
 
+BY_PROCESSES = ("masac", "mappo", "ippo", "coma, live marks", "forecaster")  # a case of each learner
+
+
+@pytest.fixture(scope="module")
+def ends(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., float]:
+    """Train cases by two processes in a gloo group, and here with all rows; return a function for how far they end."""
+    folder = tmp_path_factory.mktemp("gloo")
+    jobs = [*((name, UPDATES, "") for name in BY_PROCESSES), ("masac", 10, "__call__")]
+    process = launch(str(folder), json.dumps(jobs), script="gloo_twins.py")
+    alone = {(name, deaf): gloo_twins.train(name, updates, ALONE) for name, updates, deaf in jobs}
+    assert ended(process, 0.0).code == 0
+
+    def gap(name: str, deaf: str = "") -> float:
+        return max(distance(state, alone[name, deaf]) for state in gloo_twins.read(folder, name, deaf))
+
+    return gap
+
+
+@pytest.mark.parametrize("name", BY_PROCESSES)
+def test_two_processes_learn_what_one_learns_from_all_rows(name: str, ends: Callable, proof: Proof) -> None:
+    assert {CASES[each][0] for each in BY_PROCESSES} == set(LEARNERS)
+    assert ends(name) < TOLERANCE
+    figure = f"equal up to {ends(name):.0e} after {UPDATES} updates in float64"
+    proof(f"two processes by gloo and one with all rows, {name}", figure)
+
+
+def test_a_process_that_steps_by_its_own_gradients_is_noticed(ends: Callable) -> None:
+    assert ends("masac", "__call__") > 1e3 * TOLERANCE
+
+
 FAULTS = {
     "nan": (": DivergedError: training: reward of run 0, world 0, agent 0 is nan at update {update}", DivergedError),
     "memory": (": ResourceError: out of memory: tried to allocate 1 TiB", ResourceError),
     "exception": (": ValueError: the simulator has no wind", None),
-    "kill": (" ended without a reason, as when it is killed; this is rank", ResourceError),
+    "kill": (
+        " ended without a reason, as when it is killed; this is rank {other} of 2 after update {last}.",
+        ResourceError,
+    ),
 }
 """Beginnings of the reasons, after the rank that fails, and the kind of error that decides the exit code."""
 
@@ -90,7 +108,9 @@ def test_a_rank_that_fails_ends_all_at_once_and_is_named(kind: str, count: int, 
         launched = train(folder, fault=f"{kind}:{culprit}:{update}", settings={**SMALL, "rank_timeout_s": 900.0})
         other = record(folder, 1 - culprit)
         assert other["status"] == "failed"
-        assert other["reason"].startswith(f"rank {culprit}{reason.format(update=update)}")
+        assert other["reason"].startswith(
+            f"rank {culprit}{reason.format(update=update, last=update - 1, other=1 - culprit)}"
+        )
         assert f"exitcode  : {1 if error is None else error.exit_code} " in launched.err
         assert checkpoint.newest(folder / "checkpoints").step == 4
     proof(f"one rank of two fails: {kind}", f"{count} times, the other ended at once and named it")
@@ -107,7 +127,9 @@ def test_a_silent_rank_ends_the_run_after_the_time_limit_and_is_named(count: int
             child.kill()  # torchrun itself waits 30 s for a process that was stopped
         process.communicate()
         reason = record(folder, 1 - silent)["reason"]
-        assert reason.startswith(f"rank {silent} did not answer for 5 s; this is rank {1 - silent} of 2.")
+        assert reason.startswith(
+            f"rank {silent} did not answer for 5 s; this is rank {1 - silent} of 2 after update 5."
+        )
     proof("one rank of two is stopped", f"{count} times, the other ended after the time limit of 5 s and named it")
 
 
@@ -189,7 +211,7 @@ def test_a_learner_of_a_users_own_file_is_trained_by_ranks(tmp_path: Path) -> No
     assert launched.out.count("the run is kept in") == 1  # by rank 0 alone
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(60, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [5, pytest.param(60, marks=pytest.mark.soak)])
 def test_ranks_killed_at_random_end_in_the_same_bits(count: int, proof: Proof) -> None:
     figures = harness("tests.support.rank_kills", str(count))
     assert figures["other"] == [], f"seed {figures['seed']}"

@@ -381,7 +381,10 @@ VARIABLES = (
 )
 
 PLACE = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
-WHOLE = "ranks: {} is '{}'; expected a whole number from {} to {}."
+WHOLE = (
+    "ranks: {} is '{}'; expected a whole number from {} to {}, as torchrun sets it: start by "
+    "`torchrun --nproc-per-node=N -m uavlab train PRESET`."
+)
 NO_GPU = "rank_backend: nccl needs a GPU for each rank, got 0 for 1 here; use auto or gloo."
 
 RANKS = (
@@ -395,6 +398,13 @@ RANKS = (
     Row("rank-2 size", f"train {P}", WHOLE.format("WORLD_SIZE", "two", 1, 65536), env={"WORLD_SIZE": "two"}),
     Row("rank-2 number", f"train {P}", WHOLE.format("RANK", "2", 0, 1), env={**PLACE, "RANK": "2"}),
     Row("rank-2 port", f"train {P}", WHOLE.format("MASTER_PORT", "0", 1, 65535), env={**PLACE, "MASTER_PORT": "0"}),
+    *(
+        Row(f"rank-2 {word}", f"train {P}", WHOLE.format(name, got, *limits), env={**PLACE, name: got})
+        for word, name, got, limits in (
+            ("local number", "LOCAL_RANK", "two", (0, 65535)),
+            ("local size", "LOCAL_WORLD_SIZE", "", (1, 65536)),
+        )
+    ),
     Row("rank-3", f"train {P} --set rank_backend=nccl{SETTINGS}", NO_GPU, env=PLACE),
     setting(
         "rank-4", "rank_backend=mpi", "rank_backend: input should be 'auto', 'gloo' or 'nccl', got 'mpi' from --set"
@@ -404,6 +414,14 @@ RANKS = (
         "rank-6", "lr_scale=square", "lr_scale: input should be 'none', 'linear' or 'sqrt', got 'square' from --set"
     ),
     setting("rank-7", "warmup=-1", least("warmup", "0", "-1")),
+    *(
+        Row(
+            f"rank-8 {got}",
+            f"bench ranks --ranks 1 --ranks {got}",
+            f"Invalid value for '--ranks': {got} is not in the range 1<=x<=64.",
+        )
+        for got in (0, 65)
+    ),
 )
 
 ROWS = (*CONFIGURATION, *COMMAND_LINE, *VARIABLES, *RANKS)

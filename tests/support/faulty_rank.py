@@ -23,7 +23,7 @@ one_cycle = training.one_cycle
 def strike(source: Any, learner: Any, rt: Any) -> None:
     """Do what the kind of fault says."""
     if KIND == "nan":
-        rt.check({"reward": (torch.full((1, 4, 2), torch.nan), "R W A")})
+        rt.check({"reward": (torch.full((1, 4, 2), torch.nan, device=rt.device), "R W A")})
     elif KIND == "memory":
         raise torch.OutOfMemoryError("tried to allocate 1 TiB")
     elif KIND == "exception":

@@ -1,8 +1,11 @@
-"""Ranks as threads of this process, whose learners share each batch of a learner that trains alone."""
+"""Ranks whose learners share each batch of a learner that trains alone.
+
+Ranks are threads of this process, or each is a process of its own that repeats the learner alone, to have its batches.
+"""
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from types import FrameType
@@ -114,11 +117,26 @@ class Twins:
     Attributes:
         alone: The learner that gets all rows.
         ranks: The learners that get a half each.
+        here: Ranks that update in this process.
     """
 
-    def __init__(self, config: Config, deaf: str = "", spoil: Spoil = lambda batch, rng: batch) -> None:
-        """Build them; ``deaf`` is a function that combines nothing, and ``spoil`` changes each batch."""
+    def __init__(
+        self,
+        config: Config,
+        deaf: str = "",
+        spoil: Spoil = lambda batch, rng: batch,
+        own: Ranks | None = None,
+    ) -> None:
+        """Build them.
+
+        Args:
+            config: Settings of the learner alone.
+            deaf: A function of thread ranks that combines nothing.
+            spoil: Changes each batch.
+            own: The rank that is this process; None for two threads.
+        """
         self.config, self.spoil = config, spoil
+        self.here = range(2) if own is None else [own.rank] if own.size > 1 else []
         rt = build.runtime(config.run, config.toggles)
         self.rng = build.streams(config.run, rt.device, torch.float64)
         self.alone, self.source = config.task.build(config, self.rng, rt)
@@ -128,9 +146,9 @@ class Twins:
         half = self.halved()
         self.ranks = []
         for place in self.places:
-            own = replace(rt, ranks=place)
+            rank_rt = replace(rt, ranks=own or place)
             data = config.task.collector.data(config, build.streams(config.run, rt.device, torch.float64), rt)
-            learner = config.task.entry.build(half, data, build.streams(config.run, rt.device, torch.float64), own)
+            learner = config.task.entry.build(half, data, build.streams(config.run, rt.device, torch.float64), rank_rt)
             learner.load_state_dict(self.initial(learner))
             self.ranks.append(learner)
 
@@ -160,19 +178,13 @@ class Twins:
             self.alone.update(batch, whole)
             halves = [self.half(batch, place) for place in range(2)]
             with ThreadPoolExecutor(2) as pool:
-                jobs = [pool.submit(*each) for each in zip([x.update for x in self.ranks], halves, noises, strict=True)]
+                jobs = [pool.submit(self.ranks[each].update, halves[each], noises[each]) for each in self.here]
                 for job in jobs:
                     job.result()
             self.source.after_cycle()
-        return max(self.distance(learner) for learner in self.ranks)
-
-    def distance(self, learner: Any) -> float:
-        """Return the largest difference of the state of a rank from that of the learner alone."""
-        own, gaps = learner.state_dict(), [0.0]
-        for name, tensor in self.alone.state_dict().items():
-            if name != "critic_memory" and tensor.is_floating_point():
-                gaps.append(float((own[name] - tensor).abs().max() / tensor.abs().max().clamp_min(1e-3)))
-        return max(gaps)
+        return max(
+            (distance(self.ranks[each].state_dict(), self.alone.state_dict()) for each in self.here), default=0.0
+        )
 
     def half(self, batch: Batch, place: int) -> Batch:
         """Return the rows of a batch that one rank gets."""
@@ -206,6 +218,15 @@ class Twins:
         return order // half * worlds + place * half + order % half
 
 
+def distance(state: Mapping[str, Tensor], alone: Mapping[str, Tensor]) -> float:
+    """Return the largest difference of the state of a rank from that of the learner alone."""
+    gaps = [0.0]
+    for name, tensor in alone.items():
+        if name != "critic_memory" and tensor.is_floating_point():
+            gaps.append(float((state[name] - tensor).abs().max() / tensor.abs().max().clamp_min(1e-3)))
+    return max(gaps)
+
+
 def weighted(batch: Batch, rng: Streams) -> Batch:
     """Return a batch with importance weights."""
     return replace(batch, weight=rng.uniform("weights", batch.index.shape[1]) + 0.1)
@@ -216,3 +237,25 @@ def thinned(batch: Batch, rng: Streams) -> Batch:
     live = batch.data.live
     drawn = rng.uniform("live", *live.shape[1:])
     return replace(batch, data=replace(batch.data, live=live & (drawn > 0.3)))
+
+
+PURSUIT = {"pursuers": 2, "evaders": 2, "obstacles": 0, "side": 3, "horizon": 9}  # agents end before the others
+CASES: dict[str, tuple[Any, ...]] = {
+    "masac": ("masac", {}, weighted),
+    "masac, live marks": ("masac", {"env": "pursuit", **PURSUIT}),
+    "masac, loop": ("masac", {"update": "loop"}, weighted),
+    "masac, shared critic": ("masac", {"critic": "shared", "n_step": 3}),
+    "coma, live marks": ("coma", {}, thinned),
+    "mappo": ("mappo", {"target_kl": 0.01, "lr": 0.01}, thinned),
+    "ippo": ("ippo", {"target_kl": 0.0}, thinned),
+    "mappo, memory": ("mappo", {"memory": 6}, thinned),
+    "mappo, noise": ("mappo", {"noisy": True}),
+    "forecaster": ("forecaster", {"physics": 0.1}),
+}
+
+
+def twins(name: str, deaf: str = "", own: Ranks | None = None) -> Twins:
+    """Return the twins of a case."""
+    learner, changes, *spoil = CASES[name]
+    rollout = {"rollout_steps": 4} if learner in ("mappo", "ippo") else {}
+    return Twins(small(learner, **rollout, **changes), deaf, *spoil, own=own)

@@ -25,9 +25,14 @@ class Ended(NamedTuple):
 
 
 def launch(
-    *words: str | Path, ranks: int = 2, restarts: int = 0, fault: str = "none:0:0", **more: str
+    *words: str | Path,
+    ranks: int = 2,
+    restarts: int = 0,
+    fault: str = "none:0:0",
+    script: str = "faulty_rank.py",
+    **more: str,
 ) -> subprocess.Popen[str]:
-    """Start ``uavlab`` with these words on several ranks; ``more`` are variables of the environment."""
+    """Start ``uavlab`` with these words, or another script, on several ranks; ``more`` are environment variables."""
     torchrun = [
         sys.executable,
         "-m",
@@ -35,10 +40,9 @@ def launch(
         f"--nproc-per-node={ranks}",
         f"--max-restarts={restarts}",
     ]
-    script = str(Path(__file__).with_name("faulty_rank.py"))
     env = {**os.environ, "FAULT": fault, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
     env |= {"TORCH_CPP_LOG_LEVEL": "ERROR", **more}
-    command = [*torchrun, "--standalone", script, *map(str, words)]
+    command = [*torchrun, "--standalone", str(Path(__file__).with_name(script)), *map(str, words)]
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
 
 

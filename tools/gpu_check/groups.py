@@ -226,6 +226,50 @@ def folders(device: str, folder: Path) -> Iterator[Case]:
     yield Case("predictions along a log", predicted)
 
 
+@group(4, "two ranks that share a GPU, by gloo, and two with a GPU each, by NCCL")
+def ranks(device: str, folder: Path) -> Iterator[Case]:
+    """Yield a run of two ranks, one that loses a rank, and one with a NaN, for each backend."""
+    from tests.support import rank_runs
+
+    place = Path(tempfile.mkdtemp(prefix="gpu_check"))
+
+    def trained(backend: str, fault: str) -> tuple[int, list[dict[str, Any]]]:
+        if backend == "nccl":
+            need_gpus(2)
+        own, settings = (
+            place / f"{backend} {fault}",
+            {"device": device, "rank_backend": backend, "rank_timeout_s": 60.0},
+        )
+        code = rank_runs.train(own, settings={**rank_runs.SMALL, **settings}, fault=fault).code
+        return code, [rank_runs.record(own, rank) for rank in range(2)]
+
+    def equal(backend: str) -> str:
+        code, records = trained(backend, "none:0:0")
+        digests = {record.get("learner_digest") for record in records}
+        if code or len(digests) != 1 or None in digests:
+            raise ArithmeticError(f"exit code {code}, learners {digests}: {records[0].get('reason', '')}")
+        return f"{records[0]['update']} updates, equal learners"
+
+    def ended(backend: str, fault: str, reason: str) -> str:
+        code, (other, _) = trained(backend, f"{fault}:1:6")
+        if not code or not other.get("reason", "").startswith(f"rank 1{reason}"):
+            raise AssertionError(f"exit code {code}, {other['status']}: {other.get('reason', 'no reason')}")
+        return other["reason"][:80]
+
+    for backend in ("gloo", "nccl"):
+        yield Case(f"{backend}, equal learners", partial(equal, backend), 120)
+        yield Case(f"{backend}, a rank is killed", partial(ended, backend, "kill", " ended without a reason"), 120)
+        yield Case(f"{backend}, a NaN", partial(ended, backend, "nan", ": DivergedError"), 120)
+
+
+def need_gpus(count: int) -> None:
+    """Check that there are so many GPUs."""
+    import torch
+
+    if torch.cuda.device_count() < count:
+        raise NotTried(f"needs {count} GPUs, got {torch.cuda.device_count()}")
+
+
 @group(5, "waits of the host, kernels and busy time of a cycle", timed=True)
 def waits(device: str, folder: Path) -> Iterator[Case]:
     """Yield every task with each kind of graph."""

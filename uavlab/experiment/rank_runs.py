@@ -1,6 +1,6 @@
 """A run of several ranks: where each keeps its part, and what must be the same for all."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,7 +51,9 @@ def require_same_settings(ranks: Ranks, preset: str, values: Mapping[str, Any]) 
     for rank, other in enumerate(others, 1):
         if names := [name for name in {**first, **other} if first.get(name) != other.get(name)]:
             texts = [f"{name} {first.get(name)} and {other.get(name)}" for name in names[:MAX_LISTED]]
-            raise ConfigError(f"ranks 0 and {rank} have other settings: {', '.join(texts)}; start all by one command.")
+            raise ConfigError(
+                f"ranks 0 and {rank} have other settings: {', '.join(texts)}{_more(names)}; start all by one command."
+            )
 
 
 def ends(run: "Run") -> bool:
@@ -67,6 +69,7 @@ def compare(run: "Run", seconds: float) -> None:
         ConfigError: A toggle fell back on some ranks alone, so that their steps would differ by rounding.
     """
     ranks, count = run.rt.ranks, len(run.rt.fell_back)
+    ranks.note(run.number)
     run.seconds, stop, most, least = ranks.largest(seconds, run.stopping, count, -count)
     run.all_stop = stop > 0
     if most == -least:
@@ -92,10 +95,15 @@ def is_restart(folder: Path, preset: str, values: Mapping[str, Any]) -> bool:
     stored = read_settings(folder)
     if names := [*changed_values({"preset": stored["preset"], **stored["values"]}, {"preset": preset, **values})]:
         raise ConfigError(
-            f"{folder}: holds a run with another {', '.join(names[:MAX_LISTED])}; expected the one that torchrun "
-            "starts again. Choose a new folder."
+            f"{folder}: holds a run with another {', '.join(names[:MAX_LISTED])}{_more(names)}; expected the one that "
+            "torchrun starts again. Choose a new folder."
         )
     return True
+
+
+def _more(names: Sequence[str]) -> str:
+    """Return how many names a message does not list."""
+    return f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
 
 
 def totals(config: Settings, size: int) -> dict[str, Any]:

@@ -52,14 +52,20 @@ def ring_seconds(size: float, devices: int, link: Link) -> float:
     0.018
 
     Raises:
-        ConfigError: The number of devices, the bandwidth or the latency is out of range.
+        ConfigError: The number of devices, the bandwidth or the latency is out of range; the message names it.
 
     Source:
         Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms for clusters of workstations", with the
         start-up time alpha and the time per byte beta of Thakur, Rabenseifner and Gropp 2005.
     """
-    if devices < 1 or not link.bandwidth > 0 or not link.latency >= 0:
-        raise ConfigError(f"ring: got {devices} devices and {link}; expected at least one, and a link that moves data.")
+    limits = (
+        ("devices", devices, devices >= 1, "at least 1"),
+        ("bandwidth", link.bandwidth, link.bandwidth > 0, "more than 0 bytes per second"),
+        ("latency", link.latency, link.latency >= 0, "0 s or more"),
+    )
+    for name, value, fine, expected in limits:
+        if not fine:
+            raise ConfigError(f"ring: {name} is {value:g}; expected {expected}. Correct it in the call or its Link.")
     return 2 * (devices - 1) * (link.latency + size / devices / link.bandwidth)
 
 

@@ -79,6 +79,10 @@ class Ranks:
         """Wrap compiled code that combines tensors, so that its errors say which rank failed."""
         return fn
 
+    def note(self, update: int) -> None:
+        """Remember the last update of this rank, which errors about other ranks name."""
+        return
+
     def report(self, error: BaseException) -> None:
         """Record why this rank leaves, for the others."""
         return
@@ -157,12 +161,14 @@ class Group(Ranks):
         timeout_s: Seconds after which a rank that does not answer counts as lost.
         parent: The agent of torchrun that started this process; 0 if it was started otherwise.
         names: Of the values that were exchanged so far.
+        last: The last update of this rank, if any.
     """
 
     store: Any = None
     timeout_s: float = 120.0
     parent: int = field(default_factory=lambda: os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else 0)
     names: list[str] = field(default_factory=list)
+    last: list[int] = field(default_factory=list)
 
     def combine(self, tensor: Shaped[Tensor, "*shape"], how: Literal["sum", "max"]) -> Shaped[Tensor, "*shape"]:
         """Return the sum or the maximum of the tensors of all ranks (host sync on a CPU).
@@ -218,6 +224,10 @@ class Group(Ranks):
 
         return call  # type: ignore[return-value]
 
+    def note(self, update: int) -> None:
+        """Remember the last update of this rank, which errors about other ranks name."""
+        self.last[:] = [update]
+
     def report(self, error: BaseException) -> None:
         """Record why this rank leaves, for the others; the first reason stays."""
         if isinstance(error, RankError):
@@ -248,7 +258,7 @@ class Group(Ranks):
 
     def _failure(self, text: str) -> RankError:
         """Return why a collective operation failed: the reason that a rank left, or which ranks are silent."""
-        silent: list[int] = []
+        silent: list[int] | None = None
         until = time.monotonic() + GRACE_S
         with suppress(RuntimeError):  # of a store whose process has ended
             self.store.set(f"here/{self.rank}", "")
@@ -258,12 +268,20 @@ class Group(Ranks):
                 reason = json.loads(self.store.get("failed"))
                 return RankError(f"rank {reason['rank']}: {reason['text']}", reason["exit_code"])
             silent = [rank for rank in range(self.size) if not self.store.check([f"here/{rank}"])]
-        who = f"rank {', '.join(map(str, silent))}" if silent else "a rank"
         late = any(part in text for part in TIMED_OUT)
         what = f"did not answer for {self.timeout_s:g} s" if late else "ended without a reason, as when it is killed"
+        if silent is None:
+            who = "torchrun, or the process that keeps the ranks' store, is gone: a rank"
+        elif silent:
+            who = f"rank {', '.join(map(str, silent))}"
+        else:
+            first, _, _ = text.strip().partition("\n")
+            who, what = "all ranks answer", f"but an operation failed ({first})"
+        when = f" after update {self.last[0]}" if self.last else ""
+        longer = ", with a larger rank_timeout_s if a rank may be so late" if late else ""
         return RankError(
-            f"{who} {what}; this is rank {self.rank} of {self.size}. Go on from the newest checkpoint of all ranks: "
-            f"`{launcher()} resume RUN`."
+            f"{who} {what}; this is rank {self.rank} of {self.size}{when}. Go on from the newest checkpoint of all "
+            f"ranks: `{launcher()} resume RUN`{longer}."
         )
 
 

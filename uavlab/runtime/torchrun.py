@@ -35,7 +35,10 @@ def join(backend: Backend = "auto", timeout_s: float = 120.0, device: str = "aut
     except (RuntimeError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0]
         if any(part in str(error) for part in IN_USE):
-            raise ConfigError(f"ranks: MASTER_PORT of {where} is in use; choose another port.") from error
+            raise ConfigError(
+                f"ranks: MASTER_PORT of {where} is in use; expected a free port. Start by torchrun with --standalone, "
+                "which finds one, or with --master-port=PORT."
+            ) from error
         raise ResourceError(
             f"ranks: rank {rank} of {size} could not be connected at {where} within {timeout_s:g} s ({reason}); start "
             f"all ranks by `{launcher()} train PRESET`."
@@ -65,25 +68,29 @@ def place() -> tuple[int, int]:
 
 def restarts() -> int:
     """Return how often torchrun has started the ranks again."""
-    return _whole("TORCHELASTIC_RESTART_COUNT", 0, 2**31) if "TORCHELASTIC_RESTART_COUNT" in os.environ else 0
+    return _whole("TORCHELASTIC_RESTART_COUNT", 0, 2**31, "0")
 
 
-def _whole(name: str, least: int, most: int) -> int:
-    text = os.environ[name]
+def _whole(name: str, least: int, most: int, default: str = "") -> int:
+    text = os.environ.get(name, default)
     if not (text.isascii() and text.isdigit() and len(text) < 12 and least <= int(text) <= most):
-        raise ConfigError(f"ranks: {name} is {quote(text)}; expected a whole number from {least} to {most}.")
+        raise ConfigError(
+            f"ranks: {name} is {quote(text)}; expected a whole number from {least} to {most}, as torchrun sets it: "
+            f"start by `{launcher()} train PRESET`."
+        )
     return int(text)
 
 
 def _backend(backend: Backend, device: str) -> str:
     """Return the backend for ``init_process_group``, and choose this rank's GPU."""
     gpus = torch.cuda.device_count() if device != "cpu" and torch.cuda.is_available() else 0
-    local, here = (int(os.environ.get(name, default)) for name, default in (("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE", 1)))
+    here = _whole("LOCAL_WORLD_SIZE", 1, 2**16, "1")
+    local = _whole("LOCAL_RANK", 0, 2**16 - 1, "0")
     if backend == "nccl" and (gpus < here or not distributed.is_nccl_available()):
         raise ConfigError(
             f"rank_backend: nccl needs a GPU for each rank, got {gpus} for {here} here; use auto or gloo."
         )
     if gpus:
         torch.cuda.set_device(local % gpus)
-    fast = gpus >= max(here, 1) and distributed.is_nccl_available() and backend != "gloo"
+    fast = gpus >= here and distributed.is_nccl_available() and backend != "gloo"
     return "cpu:gloo,cuda:nccl" if fast else "gloo"

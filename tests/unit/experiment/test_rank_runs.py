@@ -248,6 +248,14 @@ def test_settings_of_all_ranks_are_compared() -> None:
         together(work, 3)
 
 
+def test_settings_that_a_message_does_not_list_are_counted() -> None:
+    def work(rank: ThreadRank) -> None:
+        require_same_settings(rank, "leader_follower", {f"s{number}": rank.rank for number in range(8)})
+
+    with pytest.raises(ConfigError, match=r"s3 0 and 1, s4 0 and 1 and 3 more; start all by one command"):
+        together(work, 2)
+
+
 def test_a_run_that_torchrun_starts_again_is_known_by_its_settings(
     whole: list[Run], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -259,6 +267,9 @@ def test_a_run_that_torchrun_starts_again_is_known_by_its_settings(
     assert not is_restart(tmp_path, config.preset, config.values)
     with pytest.raises(ConfigError, match="holds a run with another hidden, lr; expected the one that torchrun"):
         is_restart(folder, config.preset, tiny(hidden=16, lr=0.5).values)
+    many = {"lr": 0.5, "gamma": 0.5, "tau": 0.5, "hidden": 16, "batch": 4, "horizon": 7, "n_step": 2}
+    with pytest.raises(ConfigError, match=r"and 2 more; expected the one"):
+        is_restart(folder, config.preset, tiny(**many).values)
 
 
 def test_sizes_of_all_ranks_are_planned() -> None:

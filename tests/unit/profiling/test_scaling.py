@@ -1,5 +1,6 @@
 """The model of several devices agrees with sums by hand and with a simulation of devices that wait."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -20,9 +21,17 @@ def test_a_ring_by_hand() -> None:
     assert ring_seconds(1e9, 1000, Link(1e9, 0.0)) == pytest.approx(1.998)
 
 
-@pytest.mark.parametrize(("devices", "link"), [(0, LINK), (2, Link(0.0, 0.0)), (2, Link(1e9, -1.0))])
-def test_an_impossible_link_is_refused(devices: int, link: Link) -> None:
-    with pytest.raises(ConfigError, match=r"^ring: got .* expected at least one"):
+@pytest.mark.parametrize(
+    ("devices", "link", "message"),
+    [
+        (0, LINK, "ring: devices is 0; expected at least 1. Correct it"),
+        (2, Link(0.0, 0.0), "ring: bandwidth is 0; expected more than 0 bytes per second. Correct it"),
+        (2, Link(1e9, -1.0), "ring: latency is -1; expected 0 s or more. Correct it"),
+        (2, Link(float("nan"), 0.0), "ring: bandwidth is nan; "),
+    ],
+)
+def test_an_impossible_link_is_refused(devices: int, link: Link, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}"):
         ring_seconds(1.0, devices, link)
 
 

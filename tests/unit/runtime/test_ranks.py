@@ -26,6 +26,7 @@ def test_a_rank_alone_gets_back_what_it_gives() -> None:
     assert ALONE.agree("text")
     assert not ALONE.any(False)
     assert not ALONE.deserted
+    ALONE.note(3)
     with ALONE.in_turn(first=True):
         ALONE.wait()
 
@@ -81,8 +82,10 @@ class Store:
 
 
 def failure(store: Any, text: str) -> RankError:
-    """Return how rank 0 of 3 explains that a collective operation failed."""
+    """Return how rank 0 of 3 explains that a collective operation failed after its update 7."""
     group = Group(0, 3, store=store, timeout_s=8.0)
+    group.note(6)
+    group.note(7)
     with pytest.raises(RankError) as caught, group._watched():
         raise RuntimeError(text)
     return caught.value
@@ -112,8 +115,16 @@ def test_what_another_rank_reported_is_not_reported_again() -> None:
 )
 def test_a_silent_rank_is_named(text: str, what: str) -> None:
     error = failure(Store(2), text)
-    assert str(error).startswith(f"rank 1 {what}; this is rank 0 of 3.")
+    assert str(error).startswith(f"rank 1 {what}; this is rank 0 of 3 after update 7. Go on from the newest checkpoint")
+    assert ("with a larger rank_timeout_s" in str(error)) is ("did not answer" in what)
     assert error.exit_code == 5
+
+
+def test_a_broken_operation_of_ranks_that_all_answer_is_none_that_ended() -> None:
+    error = failure(Store(1, 2), "\nConnection reset by peer [10.0.0.2]\nmore")
+    text = "all ranks answer but an operation failed (Connection reset by peer [10.0.0.2]); this is rank 0 of 3 after"
+    assert str(error).startswith(text)
+    assert str(failure(Store(), "x")).startswith("rank 1, 2 ended")
 
 
 def test_a_store_that_is_gone_hides_no_failure() -> None:
@@ -121,7 +132,8 @@ def test_a_store_that_is_gone_hides_no_failure() -> None:
         def set(self, key: str, text: str) -> None:
             raise RuntimeError("Broken pipe")
 
-    assert str(failure(Gone(), "Connection reset")).startswith("a rank ended without a reason")
+    text = "torchrun, or the process that keeps the ranks' store, is gone: a rank ended without a reason"
+    assert str(failure(Gone(), "Connection reset")).startswith(text)
     Group(0, 3, store=Gone()).report(ValueError("x"))
 
 

@@ -61,7 +61,7 @@ def test_a_port_in_use_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         taken.bind(("0.0.0.0", 0))
         taken.listen()
         set_place(monkeypatch, port := taken.getsockname()[1], 0)
-        with pytest.raises(ConfigError, match=rf"MASTER_PORT of 127.0.0.1:{port} is in use"):
+        with pytest.raises(ConfigError, match=rf"MASTER_PORT of 127.0.0.1:{port} is in use; .* --standalone, .*port="):
             join(timeout_s=2)
 
 
@@ -71,6 +71,24 @@ def test_a_missing_rank_0_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
         set_place(monkeypatch, free.getsockname()[1], 1)
     with pytest.raises(ResourceError, match="rank 1 of 2 could not be connected"):
         join(timeout_s=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"LOCAL_RANK": "two"}, "LOCAL_RANK is 'two'; expected a whole number from 0 to 65535, as torchrun sets it"),
+        ({"LOCAL_RANK": "-1"}, "LOCAL_RANK is '-1'; expected a whole number from 0"),
+        ({"LOCAL_WORLD_SIZE": "0"}, "LOCAL_WORLD_SIZE is '0'; expected a whole number from 1 to 65536"),
+    ],
+)
+def test_a_wrong_place_on_a_machine_is_refused(
+    given: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_place(monkeypatch, 29_500, 1)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=message):
+        join()
 
 
 def test_nccl_needs_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.support import rank_runs
 from tools import gpu_page
 from tools.gpu_check import __main__ as tool
 from tools.gpu_check import groups, worker
@@ -230,7 +231,7 @@ def test_the_time_is_shared_by_weight_and_what_is_left_passes_on(
 UNTIMED, TIMED = ([name for name in tool.GROUPS if tool.GROUPS[name].timed is which] for which in (False, True))
 
 
-@pytest.mark.parametrize("jobs", [7, 8, 10, 15, 31])
+@pytest.mark.parametrize("jobs", [8, 9, 10, 15, 31])
 def test_groups_without_times_run_first_and_side_by_side(jobs: int) -> None:
     assert TIMED == ["waits", "bench", "claims"]
     first, *rest = tool.plan(list(tool.GROUPS), jobs)
@@ -354,6 +355,52 @@ def test_a_file_of_tests_is_a_case(
     row = try_case(case)
     assert row["name"] == "tests/test_one.py"
     assert (row["status"], row["message"][: len(message)]) == (status, message)
+
+
+@pytest.fixture
+def rank_cases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., dict[str, dict[str, Any]]]:
+    """Return a function that tries the cases of ranks; each launch ends with a code and records that are given."""
+
+    def try_all(code: int, *records: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        def train(folder: Path, settings: dict[str, Any], fault: str) -> rank_runs.Ended:
+            assert settings["device"] == "cuda"
+            return rank_runs.Ended(code, "", "", 0.0)
+
+        monkeypatch.setattr(rank_runs, "train", train)
+        monkeypatch.setattr(rank_runs, "record", lambda folder, rank: records[rank])
+        return {case.name: try_case(case) for case in groups.GROUPS["ranks"].cases("cuda", tmp_path)}
+
+    return try_all
+
+
+def test_ranks_by_nccl_need_two_gpus(rank_cases: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = {"learner_digest": "a", "update": 8}
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    rows = rank_cases(0, done, done)
+    assert rows["gloo, equal learners"]["figure"] == "8 updates, equal learners"
+    assert rows["nccl, equal learners"]["message"] == "NotTried: needs 2 GPUs, got 1"
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert rank_cases(0, done, done)["nccl, equal learners"]["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("code", "other", "ok"),
+    [
+        (1, {"reason": "rank 1 ended without a reason, as when it is killed"}, ["gloo, a rank is killed"]),
+        (1, {"reason": "rank 1: DivergedError: training: reward is nan"}, ["gloo, a NaN"]),
+        (1, {"reason": "rank 0: DivergedError: training: reward is nan"}, []),
+        (0, {"reason": "rank 1: DivergedError: training: reward is nan"}, []),  # torchrun ended as if nothing failed
+        (0, {"learner_digest": "b"}, []),
+        (0, {}, []),
+    ],
+)
+def test_ranks_that_end_otherwise_are_failures(
+    code: int, other: dict[str, Any], ok: list[str], rank_cases: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    rows = rank_cases(code, {"status": "failed", "update": 5, **other}, {"learner_digest": "a"})
+    assert [name for name, row in rows.items() if row["status"] == "ok"] == ok
+    assert {row["status"] for name, row in rows.items() if name.startswith("gloo") and name not in ok} == {"failed"}
 
 
 def test_without_the_package_the_machine_is_that_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -226,6 +226,8 @@ class TestScale:
         assert "a step waits for 3.0 ms, 1 times an update" in text
         assert "`uavlab bench interval`. Here, model 1, load 0.5 before." in text
         assert "| 8 | 1.01x | 1.05x | 1.10x | 1.20x |" in model
+        records("bench_interval", rows=rows, waiting=waiting, pace=1.0, ranks=[wait, {**wait, "ranks": 4}])
+        assert ["ranks here" in part for part in scale.parts()] == [False] * 4 + [True] * 2 + [False]
 
     def test_learning(self, records: Callable[..., None]) -> None:
         row = {

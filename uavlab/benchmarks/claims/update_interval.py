@@ -9,6 +9,7 @@ from typing import Any
 
 from uavlab.benchmarks.claims.measures import Bench, Estimate, NotTestable, Setting, measure, once, read_shares
 from uavlab.benchmarks.compare import build_call
+from uavlab.benchmarks.suites.ranks import time_groups
 from uavlab.benchmarks.suites.scale import CLUSTERS, measure_load
 from uavlab.benchmarks.timing import ratio, time_call
 from uavlab.envs.leader_follower.slow import SlowLeaderFollower
@@ -103,7 +104,7 @@ def game_share(bench: Bench, stage: str, batch: int = 64, hidden: int = 256) -> 
 
 @measure
 def devices_gain(bench: Bench, devices: int, interval: int = 1) -> Estimate:
-    """Refuse what needs several GPUs; the reason has the number that a model gives for devices like this one.
+    """Refuse what needs several GPUs; the reason has what a model gives for devices like this one, and two ranks here.
 
     Raises:
         NotTestable: Always.
@@ -111,4 +112,9 @@ def devices_gain(bench: Bench, devices: int, interval: int = 1) -> Estimate:
     name, (count, link) = next((name, each) for name, each in CLUSTERS.items() if each[0] == devices)
     load = measure_load(bench.config({**SIZES, "interval": interval}, preset="slow_leader_follower"), bench.rounds)
     planned = f"{gain(load, count, link):.2f}x by the model of the suite scale for {name}"
-    raise NotTestable(f"needs {devices} GPUs with a rank on each; {planned}")
+    groups = {1: ("interval_1", 1), 2: (f"interval_{interval}", 2)}
+    seconds, _ = time_groups(groups, BLOCK, bench.rounds, bench.settings.get("device", "auto"))
+    here = ratio(seconds[1], seconds[2], "value")
+    value, low, high = (2 * here[each] for each in ("value", "low", "high"))
+    measured = f"two ranks on {bench.name} here: {value:.2f}x [{low:.2f}, {high:.2f}]"
+    raise NotTestable(f"needs {devices} GPUs with a rank on each; {planned}; {measured}")

@@ -1,15 +1,14 @@
 """Update intervals with slow worlds: in one process, in turn; of ranks that wait; and by a model of such devices."""
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from typing import Any
 
 from uavlab.benchmarks.claims.measures import Bench
 from uavlab.benchmarks.claims.update_interval import BLOCK, paced_blocks
 from uavlab.benchmarks.compare import Settings
 from uavlab.benchmarks.registry import Option, Record, suite
-from uavlab.benchmarks.suites.ranks import block_seconds, group, read
-from uavlab.benchmarks.timing import WARM_UP, median, ratio
+from uavlab.benchmarks.suites.ranks import time_groups
+from uavlab.benchmarks.timing import median, ratio
 from uavlab.experiment.config import Device, configure
 from uavlab.profiling.scaling import Link, Load, interval_gain, longest_wait
 
@@ -24,12 +23,7 @@ FREE = Link(bandwidth=float("inf"), latency=0.0)  # sums of gradients that take 
     options=[
         Option("worlds", "worlds that are stepped at once; default 1, 16 and 64", (1, 100_000)),
         Option("pace", "time of a step over that of an update; default 1", (0.01, 1000.0), float, several=False),
-        Option(
-            "ranks",
-            "also time so many ranks of the presets interval_K, which wait for each other",
-            (2, 64),
-            several=False,
-        ),
+        Option("ranks", "also time so many ranks of the presets interval_K, which wait for each other", (1, 64)),
     ],
 )
 def interval_suite(
@@ -37,7 +31,7 @@ def interval_suite(
     device: Device,
     worlds: Sequence[int] = (1, 16, 64),
     pace: float = 1.0,
-    ranks: int = 0,
+    ranks: Sequence[int] = (),
     **sizes: Any,
 ) -> Record:
     """Time the same updates at each interval, with steps between updates and beside them, in turn in this process.
@@ -47,14 +41,15 @@ def interval_suite(
         device: Where the learner runs.
         worlds: Numbers of worlds; all of them wait at once.
         pace: How long a step waits, in times of an update at interval 1.
-        ranks: Number of ranks on this machine that are timed, too; 0 for none.
+        ranks: Numbers of ranks on this machine that are timed, too.
         sizes: Settings over those of the claims.
 
     Returns:
         Rows ``worlds, interval, overlap`` and what ``compare_paces`` measures; ``over_first`` is to interval 1 with as
         many worlds. And ``waiting``: ``devices, interval``, and ``gain``, how many times as fast as at interval 1
         updates are if the time of a step is random (exponentially distributed) and devices wait for the slowest. And
-        ``ranks``: of those here ``interval``, ``update_ms``, ``over_first, low, high``, and the ``gain`` of the model.
+        ``ranks``: of those here ``ranks, interval, update_ms``, ``over_first, low, high``, and the ``gain`` of the
+        model.
     """
     bench = Bench(rounds, device=device, **sizes)
     trial = paced_blocks(bench, {})
@@ -74,7 +69,7 @@ def interval_suite(
         "pace": pace,
         "rows": rows,
         "waiting": waiting(pace),
-        "ranks": time_ranks(ranks, rounds, device) if ranks else [],
+        "ranks": [row for count in sorted(set(ranks)) for row in time_ranks(count, rounds, device)],
     }
 
 
@@ -97,16 +92,7 @@ def time_ranks(count: int, rounds: int, device: Device) -> list[dict[str, Any]]:
     Raises:
         ResourceError: A rank ended.
     """
-    seconds: dict[int, list[float]] = {k: [] for k in INTERVALS}
-    with ExitStack() as stack:
-        groups = {k: stack.enter_context(group(f"interval_{k}", device, count)) for k in INTERVALS}
-        for workers in groups.values():
-            read(workers[0])
-        for number in range(-WARM_UP, rounds):
-            for k, workers in groups.items():
-                spent = block_seconds(workers, BLOCK)
-                if number >= 0:
-                    seconds[k].append(spent)
+    seconds, _ = time_groups({k: (f"interval_{k}", count) for k in INTERVALS}, BLOCK, rounds, device)
     env, first = configure("interval_1").env, median(seconds[1]) / BLOCK
     step_s, pause_s = env.step_ms / 1e3, env.pause_ms / 1e3
     rest = max(first - step_s - pause_s * longest_wait(count, 1), 0.0)  # of the updates, at interval 1

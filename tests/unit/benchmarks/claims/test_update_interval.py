@@ -1,6 +1,7 @@
 """An interval reorders steps and updates and leaves both totals the same."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -107,9 +108,19 @@ def test_the_game_is_not_here() -> None:
         measure_claim(select(["slow-env"])[0], Bench(3, **TINY))
 
 
-@pytest.mark.parametrize("name", ["eight-devices", "eight-devices-interval"])
-def test_what_needs_eight_devices_has_a_plan_and_no_verdict(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "preset"), [("eight-devices", "interval_1"), ("eight-devices-interval", "interval_10")]
+)
+def test_what_needs_eight_devices_has_a_plan_two_ranks_and_no_verdict(
+    name: str, preset: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def time_groups(groups: Any, cycles: int, rounds: int, device: str) -> Any:
+        assert (groups, cycles, device) == ({1: ("interval_1", 1), 2: (preset, 2)}, BLOCK, "cpu")
+        return {1: [1.2] * rounds, 2: [1.6] * rounds}, {}  # twice the rows in 4 / 3 of the time
+
+    monkeypatch.setattr(update_interval, "time_groups", time_groups)
     (claim,) = select([name])
-    with pytest.raises(NotTestable, match=r"^needs 8 GPUs with a rank on each; [1-8]\.\d\dx by the model"):
+    numbers = r"[1-8]\.\d\dx by the model .*; two ranks on .* here: 1\.50x \[1\.50, 1\.50\]$"
+    with pytest.raises(NotTestable, match=rf"^needs 8 GPUs with a rank on each; {numbers}"):
         measure_claim(claim, Bench(3, **TINY))
     assert verdict(claim, None) == "not measured"

@@ -1,7 +1,5 @@
 """The same updates, however steps are gathered; clocks are not judged."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -11,7 +9,6 @@ from uavlab.benchmarks.claims.update_interval import BLOCK, Block
 from uavlab.benchmarks.registry import format_rows
 from uavlab.benchmarks.suites import interval
 from uavlab.benchmarks.suites.interval import compare_paces, interval_suite, time_ranks, waiting
-from uavlab.benchmarks.timing import WARM_UP
 from uavlab.core.text import printable
 from uavlab.profiling.scaling import longest_wait
 
@@ -60,22 +57,14 @@ def test_what_devices_wait_for_by_hand() -> None:
 
 def test_ranks_are_timed_in_turn_beside_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """An update of 10 ms, steps of 2 ms and pauses of 3 ms, of which the slower of two ranks waits for 4.5."""
-    log: list[str] = []
 
-    @contextmanager
-    def group(preset: str, device: str, size: int) -> Iterator[list[str]]:
-        yield [preset] * size
+    def time_groups(groups: Any, cycles: int, rounds: int, device: str) -> Any:
+        assert groups == {k: (f"interval_{k}", 2) for k in (1, 5, 10, 20)}
+        update_s = {k: (10 + 2 + 3 * longest_wait(2, k) / k) / 1e3 for k in groups}
+        return {k: [cycles * update_s[k]] * rounds for k in groups}, {}
 
-    def block_seconds(workers: list[str], cycles: int) -> float:
-        log.append(workers[0])
-        k = int(workers[0].partition("_")[2])
-        return cycles * (10 + 2 + 3 * longest_wait(2, k) / k) / 1e3
-
-    monkeypatch.setattr(interval, "group", group)
-    monkeypatch.setattr(interval, "read", lambda worker: None)
-    monkeypatch.setattr(interval, "block_seconds", block_seconds)
+    monkeypatch.setattr(interval, "time_groups", time_groups)
     rows = time_ranks(2, 6, "cpu")
-    assert log == ["interval_1", "interval_5", "interval_10", "interval_20"] * (6 + WARM_UP)
     assert [(row["ranks"], row["interval"]) for row in rows] == [(2, 1), (2, 5), (2, 10), (2, 20)]
     assert rows[0]["update_ms"] == pytest.approx(16.5)
     for row in rows:
