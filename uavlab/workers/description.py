@@ -3,7 +3,7 @@
 import math
 import mmap
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,6 +57,20 @@ class Description:
     def widest(self, what: str) -> int:
         """Return the largest number of the agents: of ``obs``, ``action`` or ``choices``."""
         return max(getattr(agent, what) for agent in self.agents)
+
+
+def difference(other: Description, expected: Description) -> str:
+    """Return the first value in which a description is another one than expected; empty if both are equal."""
+    count, least = len(other.agents), len(expected.agents)
+    if count != least:
+        return f"{count} agents; expected {least}"
+    for one, twin in zip(other.agents, expected.agents, strict=True):
+        for name in (field.name for field in fields(Agent)):
+            if (got := getattr(one, name)) != (wanted := getattr(twin, name)):
+                return f"{name}={got} of agent {one.name}; expected {wanted}"
+    if other.horizon != expected.horizon:
+        return f"episodes of {other.horizon} steps; expected {expected.horizon}"
+    return "" if other == expected else "another kind of environment; expected the same"
 
 
 class Rows(NamedTuple):
