@@ -8,11 +8,13 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from uavlab.core.errors import ConfigError, ResourceError
@@ -126,8 +128,8 @@ class Worker:
             if time.monotonic() > deadline:
                 break
             time.sleep(0.01)
-        others = (each for each in FRAME.finditer(text) if "uavlab/workers" not in each[1])
-        return "".join(f", in {each[3]} at {os.path.basename(each[1])}:{each[2]}" for each in [*others][:1])
+        frames = [each for each in FRAME.finditer(text) if not _is_ours(each[1])]
+        return "".join(f", in {each[3]} at {os.path.basename(each[1])}:{each[2]}" for each in frames[:1])
 
     def close(self) -> None:
         """End the process."""
@@ -135,6 +137,12 @@ class Worker:
         self.process.wait()
         self.socket.close()
         self.stack.close()
+
+
+def _is_ours(file: str) -> bool:
+    """Return whether a file is one of a worker's own code, or of Python's library."""
+    own = file.startswith(sysconfig.get_path("stdlib")) and "site-packages" not in file
+    return own or Path(file).parent == Path(__file__).parent
 
 
 def with_notes(error: ConfigError, answer: Mapping[str, Any]) -> ConfigError:

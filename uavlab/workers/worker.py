@@ -49,7 +49,7 @@ def main() -> None:
     sys.stdout = sys.stderr = Tail()  # type: ignore[assignment]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that trains
     stack = int(sys.argv[3])
-    faulthandler.enable(stack)
+    faulthandler.enable(stack, all_threads=False)
     faulthandler.register(signal.SIGUSR1, stack, all_threads=False)
     _end_with(int(sys.argv[2]))
     connection = socket.socket(fileno=int(sys.argv[1]))

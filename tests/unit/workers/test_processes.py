@@ -97,7 +97,7 @@ def test_a_worker_whose_environment_is_another_one_is_refused_in_one_line() -> N
     [
         ("die", "it ended with exit code 3"),
         ("hang", r"it did not answer in time, in misbehave at strangers.py:\d+"),
-        ("crash", rf"it ended with signal {signal.SIGSEGV:d}, in string_at at __init__.py:\d+"),
+        ("crash", rf"it ended with signal {signal.SIGSEGV:d}, in misbehave at strangers.py:\d+"),
     ],
 )
 def test_a_worker_that_is_lost_is_replaced(fault: str, why: str) -> None:
