@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import uavlab as ul
+from tests.support.registries import registered_outside
 from uavlab.core.errors import FallbackWarning
 from uavlab.workers import cache
 from uavlab.workers.cache import close_all, worker_ids
@@ -145,6 +146,17 @@ def test_changes_within_a_run_are_those_of_a_resumed_one(tmp_path: Path) -> None
     resumed = ul.load(tmp_path / "run", which="last")
     assert (resumed.parameters == live.learner.parameters()).all()
     assert run.number == 10
+
+
+def test_a_learner_from_outside_learns_in_an_external_environment_and_resumes(tmp_path: Path) -> None:
+    with registered_outside():
+        name, own = external(MEADOW, moves=False), {**SMALL, "learner": "reinforce"}
+        whole = ul.train(name, updates=8, settings=own, progress=False)
+        ul.train(name, updates=3, settings=own, out=tmp_path / "run", progress=False)
+        close_all()
+        resumed = ul.resume(tmp_path / "run", updates=8, progress=False)
+        assert (resumed.digest, resumed.status) == (whole.digest, "complete")
+        assert ul.evaluate(tmp_path / "run", episodes=3).keys() >= {"return", "grazer_return", "wolf_return"}
 
 
 def test_installed_environments_come_back_by_their_names(tmp_path: Path) -> None:

@@ -252,7 +252,7 @@ _CACHES: OrderedDict[tuple[Any, ...], Cache] = OrderedDict()  # the one used lon
 
 def cache_for(origin: Origin, description: Description, workers: int, copies: int, timeout_s: float) -> Cache:
     """Return the cache that environments with these settings share in this process; others may lose their workers."""
-    key = (os.getpid(), origin.name, workers, copies, timeout_s)
+    key = (os.getpid(), origin.name, description, workers, copies, timeout_s)
     if key not in _CACHES:
         _CACHES[key] = Cache(origin, description, workers, copies, timeout_s)
     _CACHES.move_to_end(key)
@@ -268,8 +268,8 @@ def worker_ids() -> list[int]:
 
 
 @atexit.register
-def close_all() -> None:
-    """End all workers of this process; they start again where they are needed."""
-    for (process, *_), cache in _CACHES.items():
-        if process == os.getpid():  # not those of a process that was copied
+def close_all(name: str = "") -> None:
+    """End all workers of this process, or those of one environment; they start again where they are needed."""
+    for (process, own, *_), cache in _CACHES.items():
+        if process == os.getpid() and name in ("", own):  # not those of a process that was copied
             cache.close()

@@ -65,14 +65,13 @@ def main() -> None:
     try:
         spare = Team(make(**task["origin"]))
         description = spare.describe()
-        if task["memory"] is not None:
-            memory = mmap.mmap(task["memory"], 0)
-            rows = rows_in(memory, description, task["copies"])
     except BaseException as error:  # code of others may raise anything
         answer(_failure(error, "make"))
         return
     answer({"description": description.as_json()})
     for line in lines:
+        if rows is None and task["memory"] is not None:  # not before the description was compared, which fits it
+            rows = rows_in(mmap.mmap(task["memory"], 0), description, task["copies"])
         answer(_serve(json.loads(line), teams, rows, task["origin"], spare))
 
 

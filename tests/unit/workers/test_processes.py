@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +91,10 @@ def test_a_worker_whose_environment_is_another_one_is_refused_in_one_line() -> N
         workers.origin = parse(f"{HERE}:Meadow,moves=false")
         with pytest.raises(ConfigError, match="worker 0 made one with action=1 of agent grazer_0; expected 0, as"):
             workers.restart(0)
+    origin = parse(f"{HERE}:Meadow")
+    whole = describe(origin)
+    with pytest.raises(ConfigError, match="worker 0 made one with 3 agents; expected 1, as"):
+        Workers(origin, replace(whole, agents=whole.agents[:1]), 1, 4)  # in memory for one agent
 
 
 @pytest.mark.parametrize(
