@@ -1,6 +1,7 @@
 """What goes wrong in an external environment ends a run in one line, which goes on once the environment is mended."""
 
 import json
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -81,8 +82,6 @@ def test_a_run_that_fails_goes_on_after_its_environment_is_mended(
     kind, code, status = ("DivergedError", 4, "diverged") if fault == "nan" else ("ConfigError", 2, "failed")
     *_, last = ended.err.splitlines()
     assert ended.code == code
-    import re
-
     assert re.fullmatch(f"{kind}: {line(fault)}", last), last
     assert "Traceback" not in ended.err
     failed = record("run")
