@@ -120,15 +120,14 @@ class Worker:
 
     def _place(self, ask: int = 0) -> str:
         """Return in which line of other code a process is, as it answers to a signal, or was when it crashed."""
+        deadline, before, text = 0.0, b"", os.pread(self.stack.fileno(), 1 << 16, 0)
         if ask:
             self.process.send_signal(ask)
-        deadline, text = time.monotonic() + STACK_S * bool(ask), ""
-        while not text.endswith("\n"):
-            text = os.pread(self.stack.fileno(), 1 << 16, 0).decode(errors="replace")
-            if time.monotonic() > deadline:
-                break
+            deadline = time.monotonic() + STACK_S
+        while (text == b"" or text != before) and time.monotonic() < deadline:  # it writes line by line
             time.sleep(0.01)
-        frames = [each for each in FRAME.finditer(text) if not _is_ours(each[1])]
+            before, text = text, os.pread(self.stack.fileno(), 1 << 16, 0)
+        frames = [each for each in FRAME.finditer(text.decode(errors="replace")) if not _is_ours(each[1])]
         return "".join(f", in {each[3]} at {os.path.basename(each[1])}:{each[2]}" for each in frames[:1])
 
     def close(self) -> None:
