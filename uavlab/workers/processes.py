@@ -120,6 +120,8 @@ class Worker:
 
     def _place(self, ask: int = 0) -> str:
         """Return in which line of other code a process is, as it answers to a signal, or was when it crashed."""
+        if self.stack.closed:  # by ``close``
+            return ""
         deadline, before, text = 0.0, b"", os.pread(self.stack.fileno(), 1 << 16, 0)
         if ask:
             self.process.send_signal(ask)
