@@ -46,7 +46,7 @@ class Tail(io.TextIOBase):
 
 def main() -> None:
     """Serve the process that started this one, until it closes the socket or ends."""
-    sys.stdout = sys.stderr = Tail()  # type: ignore[assignment]
+    sys.stdout = sys.stderr = Tail()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that trains
     stack = int(sys.argv[3])
     faulthandler.enable(stack, all_threads=False)
