@@ -150,7 +150,9 @@ def test_changes_within_a_run_are_those_of_a_resumed_one(tmp_path: Path) -> None
 
 def test_a_learner_from_outside_learns_in_an_external_environment_and_resumes(tmp_path: Path) -> None:
     with registered_outside():
-        name, own = external(MEADOW, moves=False), {**SMALL, "learner": "reinforce"}
+        name = external(MEADOW, moves=False)
+        own = {"learner": "reinforce", **{key: value for key, value in SMALL.items() if key != "hidden"}}
+        own |= {"evaluate_every": 1}  # so that no run is scored because it ends
         whole = ul.train(name, updates=8, settings=own, progress=False)
         ul.train(name, updates=3, settings=own, out=tmp_path / "run", progress=False)
         close_all()
