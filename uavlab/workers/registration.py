@@ -10,7 +10,6 @@ from typing import Annotated, Any
 from annotated_types import Ge, Le
 
 from uavlab.core.registry import ENVIRONMENTS, Environment, Place
-from uavlab.workers.cache import close_all
 from uavlab.workers.description import Description
 from uavlab.workers.names import Origin, compose, is_external, parse
 from uavlab.workers.processes import describe
@@ -37,6 +36,8 @@ def external(target: str | Callable[..., Any], /, **arguments: bool | int | floa
     """
     name = compose(target, arguments)
     if name in ENVIRONMENTS and _CODE.get(name) != _changed(origin := parse(name)):
+        from uavlab.workers.cache import close_all  # late: it needs torch
+
         close_all(name)
         _register(origin)
     register(name)
