@@ -252,7 +252,7 @@ _CACHES: OrderedDict[tuple[Any, ...], Cache] = OrderedDict()  # the one used lon
 
 def cache_for(origin: Origin, description: Description, workers: int, copies: int, timeout_s: float) -> Cache:
     """Return the cache that environments with these settings share in this process; others may lose their workers."""
-    key = (os.getpid(), origin.name, description, workers, copies, timeout_s)
+    key = (os.getpid(), origin.name, description.text, workers, copies, timeout_s)
     if key not in _CACHES:
         _CACHES[key] = Cache(origin, description, workers, copies, timeout_s)
     _CACHES.move_to_end(key)

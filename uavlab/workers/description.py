@@ -4,6 +4,7 @@ import math
 import mmap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,6 +54,11 @@ class Description:
     def from_json(cls, values: Mapping[str, Any]) -> "Description":
         """Return the description that ``as_json`` wrote."""
         return cls(tuple(Agent(**each) for each in values["agents"]), values["horizon"], values["single"])
+
+    @cached_property
+    def text(self) -> str:
+        """All of it as text, whose hash Python keeps."""
+        return repr(self)
 
     def widest(self, what: str) -> int:
         """Return the largest number of the agents: of ``obs``, ``action`` or ``choices``."""
