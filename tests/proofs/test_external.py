@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import uavlab as ul
+from tests.support.registries import registered_outside
 from uavlab.core.errors import FallbackWarning
 from uavlab.workers import cache
 from uavlab.workers.cache import close_all, worker_ids
@@ -147,6 +148,19 @@ def test_changes_within_a_run_are_those_of_a_resumed_one(tmp_path: Path) -> None
     assert run.number == 10
 
 
+def test_a_learner_from_outside_learns_in_an_external_environment_and_resumes(tmp_path: Path) -> None:
+    with registered_outside():
+        name = external(MEADOW, moves=False)
+        own = {"learner": "reinforce", **{key: value for key, value in SMALL.items() if key != "hidden"}}
+        own |= {"evaluate_every": 1}  # so that no run is scored because it ends
+        whole = ul.train(name, updates=8, settings=own, progress=False)
+        ul.train(name, updates=3, settings=own, out=tmp_path / "run", progress=False)
+        close_all()
+        resumed = ul.resume(tmp_path / "run", updates=8, progress=False)
+        assert (resumed.digest, resumed.status) == (whole.digest, "complete")
+        assert ul.evaluate(tmp_path / "run", episodes=3).keys() >= {"return", "grazer_return", "wolf_return"}
+
+
 def test_installed_environments_come_back_by_their_names(tmp_path: Path) -> None:
     small = words_of({**SMALL, **ON_POLICY, "evaluate_every": 2, "learner": "mappo"})
     command(tmp_path, "train", "--env", "pettingzoo:mpe2.simple_tag_v3", "--updates", "2", *small, "--out", "run")
@@ -169,18 +183,29 @@ def learned(name: str, updates: int, **settings: Any) -> tuple[ul.Scores, ul.Sco
 
 
 @pytest.mark.parametrize(
-    ("kind", "arguments", "goal"), [("moves", {}, -22.0), ("continuous", {"continuous_actions": True}, -22.5)]
+    ("module", "arguments", "updates", "chance", "goal"),
+    [
+        ("simple_spread_v3", {}, 50, -24.5, -22.0),  # three agents cover three landmarks
+        ("simple_speaker_listener_v4", {"continuous_actions": True}, 60, -30.0, -24.0),  # one speaks, the other moves
+    ],
+    ids=["moves", "continuous"],
 )
 def test_a_team_of_pettingzoo_learns(
-    kind: str, arguments: dict[str, Any], goal: float, proof: Callable[[str, str], None]
+    module: str,
+    arguments: dict[str, Any],
+    updates: int,
+    chance: float,
+    goal: float,
+    proof: Callable[[str, str], None],
 ) -> None:
-    """Three agents cover three landmarks; the return of 25 steps is minus distances and collisions."""
-    name = external("pettingzoo:mpe2.simple_spread_v3", **arguments)
-    chance, team = learned(name, 50, learner="mappo", worlds=32)
-    assert chance["return"]["high"] < -24.5
+    """The return of 25 steps, minus distances, is far above that of random actions; goals hold for seeds 0, 1, 2."""
+    name = external(f"pettingzoo:mpe2.{module}", **arguments)
+    random, team = learned(name, updates, learner="mappo", worlds=32)
+    assert random["return"]["high"] < chance
     assert team["return"]["mean"] > goal
-    text = "{:.1f} -> {:.1f}".format(chance["return"]["mean"], team["return"]["mean"])
-    proof(f"mpe2.simple_spread_v3, {kind}: return of random actions and after 50 updates of MAPPO", text)
+    kind = "continuous" if arguments else "moves"
+    text = "{:.1f} -> {:.1f}".format(random["return"]["mean"], team["return"]["mean"])
+    proof(f"mpe2.{module}, {kind}: return of random actions and after {updates} updates of MAPPO", text)
 
 
 def test_compiled_updates_leave_the_stepping_out(only_traced: None) -> None:

@@ -19,6 +19,17 @@ def fault(id: str, arguments: str, message: str) -> Row:
     return Row(f"external {id}", ["check", own], message.replace("NAME", own))
 
 
+def lost(id: str, arguments: str, why: str) -> Row:
+    """Return a row with an environment whose worker is lost in its third step; its warnings are left out."""
+    own, short = f"{MODULE}:Meadow,fault={arguments}", ["--set", "timeout_s=0.3", "--set", "workers=1"]
+    message = (
+        f"{own}: 3 workers were lost one after the other, the last one, worker 0 with world 0 at step 2, world 1 at "
+        f"step 2…, because {why}; expected an answer within timeout_s=0.3. Set a longer one, or step the environment "
+        "alone to see why."
+    )
+    return Row(f"external {id}", ["check", own, *short], message, env={"PYTHONWARNINGS": "ignore"}, alone=True)
+
+
 ROWS = (
     name("form", "mine.py:", f"'mine.py:': {FORMS}"),
     name("argument", "a.b:c,3", "'a.b:c,3': got '3' after a comma; expected ARGUMENT=VALUE."),
@@ -74,17 +85,22 @@ ROWS = (
         "raises",
         "raise",
         "NAME: world 0, step 2, worker 0: step raised ValueError: the meadow is closed at strangers.py:…; expected a "
-        "result. See `uavlab check NAME`.",
+        "result. For its traceback: `uavlab --traceback check NAME`.",
     ),
     fault(
-        "shape", "shape", "NAME: world 0, step 2, worker 0: grazer_0 observed 2 numbers; expected 3, as its space says."
+        "shape",
+        "shape",
+        "NAME: world 0, step 2, worker 0: grazer_0 observed 2 numbers; expected 3, as its space says: return the same "
+        "shape at every step, or correct observation_space.",
     ),
     fault(
         "agents",
         "fewer",
-        "NAME: world 0, step 2, worker 0: step returned no reward or end of wolf_0, which had not ended; its agents "
-        "must not change.",
+        "NAME: world 0, step 2, worker 0: step returned no reward or end of wolf_0, which had not ended; expected "
+        "those of every agent that goes on: keep the agent, and set terminated when it leaves.",
     ),
+    lost("hangs", "hang", "it did not answer in time, in misbehave at strangers.py:…"),
+    lost("dies", "die", "it ended with exit code 3"),
     fault(
         "not a number",
         "nan",

@@ -3,6 +3,7 @@
 Their faults are arguments: what goes wrong, and at which step of an episode.
 """
 
+import ctypes
 import os
 import time
 from typing import Any
@@ -66,6 +67,11 @@ class Meadow:
     def misbehave(self) -> None:
         if self.fault == "raise":
             raise ValueError("the meadow is closed")
+        if self.fault == "shout":
+            print("before\x1b[2J", "\u202e", flush=True)
+            raise ValueError("closed\x1b]0;owned\x07")
+        if self.fault == "crash":
+            ctypes.string_at(0)
         if self.fault == "hang":
             time.sleep(600)
         if self.fault == "die":

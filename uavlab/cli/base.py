@@ -5,6 +5,7 @@ import json
 import os
 import shlex
 import sys
+import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -68,6 +69,7 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except UavlabError as error:
+        show(error)
         refuse(type(error).__name__, str(error), error.exit_code)
     except (MemoryError, OSError, RecursionError) as error:  # Python makes nested folders by recursion
         refuse("ResourceError", f"{type(error).__name__}: {error}; free some memory or space, or check paths.", 5)
@@ -76,6 +78,7 @@ def main() -> None:
 
         if not (message := describe_error(error)):
             raise
+        show(error)
         refuse("ConfigError", message, ConfigError.exit_code)
 
 
@@ -94,6 +97,12 @@ def _next_step(error: click.ClickException) -> str:
         return f"Runs here: {', '.join(near)}."
     takes_settings = not missing and any(option.name == "settings" for option in error.ctx.command.params)
     return f"Settings are given by --set NAME=VALUE. {step}" if takes_settings else step
+
+
+def show(error: BaseException) -> None:
+    """Print the traceback of an error and its notes, if ``--traceback`` is given."""
+    if "--traceback" in sys.argv:
+        echo("".join(traceback.format_exception(error)), err=True)
 
 
 def refuse(kind: str, message: str, code: int) -> NoReturn:
@@ -170,6 +179,7 @@ class NamesFirstGroup(click.Group):
 @click.group(cls=NamesFirstGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__)
 @click.option("--env", "trusted", multiple=True, metavar="NAME", help="Code of others that the command may run.")
+@click.option("--traceback", is_flag=True, expose_value=False, help="With an error, also where it was raised.")
 def cli(trusted: tuple[str, ...]) -> None:
     """Train teams of UAVs fast, and measure before you believe."""
     for name in trusted:

@@ -18,8 +18,9 @@ from uavlab.core.installation import program
 from uavlab.storage.machine import usable_cores
 from uavlab.workers.description import Description, Rows
 from uavlab.workers.names import Origin
-from uavlab.workers.processes import TRIES, Workers
+from uavlab.workers.processes import TRIES, Workers, with_notes
 
+SHOWN = 2  # worlds in one message
 MOST = 4  # environments whose workers run at the same time in this process
 INEXACT = "an episode that was played again with its seed and actions went another way"
 
@@ -134,7 +135,7 @@ class Cache:
     def _place(self, workers: Workers, worlds: Sequence[World]) -> dict[int, int]:
         """Bring worlds to their next states; return the row of each by its number."""
         places: dict[int, int] = {}
-        pending, why = list(worlds), ""
+        pending, number, why = list(worlds), 0, ""
         for _ in range(TRIES):
             rows, load = {}, Counter[int]()
             for world in pending:
@@ -153,10 +154,14 @@ class Cache:
             pending = [world for world in worlds if places[world.number] % self.count in gone]  # also those of before
             if not pending:
                 return places
-            why = next(iter(gone.values()))
+            number, why = next(iter(gone.items()))
+        own = [world for world in pending if places[world.number] % self.count == number]
+        where = ", ".join(f"world {world.number} at step {_step(world)}" for world in own[:SHOWN])
+        more = f" and {len(own) - SHOWN} more" if len(own) > SHOWN else ""
         raise ConfigError(
-            f"{self.origin.name}: {TRIES} workers were lost at one step, the last one because {why}; expected answers "
-            f"within timeout_s={self.timeout_s:g}. Set a longer one, or step the environment alone to see why."
+            f"{self.origin.name}: {TRIES} workers were lost one after the other, the last one, worker {number} with "
+            f"{where}{more}, because {why}; expected an answer within timeout_s={self.timeout_s:g}. Set a longer one, "
+            "or step the environment alone to see why."
         )
 
     def _take(self, load: Counter[int]) -> int:
@@ -188,7 +193,7 @@ class Cache:
                     workers.rows.action[row] = value
             lost, failures = workers.run(pairs, self.timeout_s) if pairs else ({}, [])
             for failure in failures:
-                raise ConfigError(self._text(failure, of))
+                raise with_notes(ConfigError(self._text(failure, of)), failure)
             for number, why in lost.items():
                 gone[number] = why
                 self._restart(workers, number, why)
@@ -216,14 +221,18 @@ class Cache:
 
     def _text(self, failure: dict[str, Any], of: dict[int, World]) -> str:
         world = of[failure["row"]]
-        step = 0 if world.past is None else len(world.past())
-        where = f"{self.origin.name}: world {world.number}, step {step}, worker {failure['worker']}"
+        where = f"{self.origin.name}: world {world.number}, step {_step(world)}, worker {failure['worker']}"
         if "refused" in failure:
             return f"{where}: {failure['refused']}."
         return (
-            f"{where}: {failure['doing']} raised {failure['raised']}; expected a result. See "
-            f"`{program()} check {shlex.quote(self.origin.name)}`."
+            f"{where}: {failure['doing']} raised {failure['raised']}; expected a result. For its traceback: "
+            f"`{program()} --traceback check {shlex.quote(self.origin.name)}`."
         )
+
+
+def _step(world: World) -> int:
+    """Return how many steps a world has made."""
+    return 0 if world.past is None else len(world.past())
 
 
 def _plan(world: World, rebuilt: bool) -> Iterator[tuple[str, Any]]:
@@ -243,7 +252,7 @@ _CACHES: OrderedDict[tuple[Any, ...], Cache] = OrderedDict()  # the one used lon
 
 def cache_for(origin: Origin, description: Description, workers: int, copies: int, timeout_s: float) -> Cache:
     """Return the cache that environments with these settings share in this process; others may lose their workers."""
-    key = (os.getpid(), origin.name, workers, copies, timeout_s)
+    key = (os.getpid(), origin.name, description.text, workers, copies, timeout_s)
     if key not in _CACHES:
         _CACHES[key] = Cache(origin, description, workers, copies, timeout_s)
     _CACHES.move_to_end(key)
@@ -259,8 +268,8 @@ def worker_ids() -> list[int]:
 
 
 @atexit.register
-def close_all() -> None:
-    """End all workers of this process; they start again where they are needed."""
-    for (process, *_), cache in _CACHES.items():
-        if process == os.getpid():  # not those of a process that was copied
+def close_all(name: str = "") -> None:
+    """End all workers of this process, or those of one environment; they start again where they are needed."""
+    for (process, own, *_), cache in _CACHES.items():
+        if process == os.getpid() and name in ("", own):  # not those of a process that was copied
             cache.close()

@@ -3,7 +3,8 @@
 import math
 import mmap
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,9 +55,28 @@ class Description:
         """Return the description that ``as_json`` wrote."""
         return cls(tuple(Agent(**each) for each in values["agents"]), values["horizon"], values["single"])
 
+    @cached_property
+    def text(self) -> str:
+        """All of it as text, whose hash Python keeps."""
+        return repr(self)
+
     def widest(self, what: str) -> int:
         """Return the largest number of the agents: of ``obs``, ``action`` or ``choices``."""
         return max(getattr(agent, what) for agent in self.agents)
+
+
+def difference(other: Description, expected: Description) -> str:
+    """Return the first value in which a description is another one than expected; empty if both are equal."""
+    count, least = len(other.agents), len(expected.agents)
+    if count != least:
+        return f"{count} agents; expected {least}"
+    for one, twin in zip(other.agents, expected.agents, strict=True):
+        for name in (field.name for field in fields(Agent)):
+            if (got := getattr(one, name)) != (wanted := getattr(twin, name)):
+                return f"{name}={got} of agent {one.name}; expected {wanted}"
+    if other.horizon != expected.horizon:
+        return f"episodes of {other.horizon} steps; expected {expected.horizon}"
+    return "" if other == expected else "another kind of environment; expected the same"
 
 
 class Rows(NamedTuple):

@@ -3,24 +3,31 @@
 import json
 import mmap
 import os
+import re
+import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.core.installation import PACKAGE
-from uavlab.workers.description import Description, Rows, memory_bytes, rows_in
+from uavlab.core.text import printable
+from uavlab.workers.description import Description, Rows, difference, memory_bytes, rows_in
 from uavlab.workers.names import Origin
 
 QUIET = {"OMP_NUM_THREADS": "1", "SDL_VIDEODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
 TRIES = 3  # in which a worker may be lost while it starts, or workers in one step
 START_S = 120.0  # seconds for a worker to import the environment and make a first one
+STACK_S = 1.0  # seconds for a worker that does not answer to write where it is
+FRAME = re.compile(r'File "(.+)", line (\d+) in (.+)')  # of the standard library's fault handler
 
 
 class Lost(Exception):  # noqa: N818 - the caller starts another worker
@@ -41,8 +48,10 @@ class Worker:
 
     def __init__(self, origin: Origin, memory: int | None, copies: int) -> None:
         """Start the process; ``describe`` waits until it is ready."""
+        self.stack = _shared_file(0)
         self.socket, its = socket.socketpair()
-        words = [sys.executable, "-P", "-m", "uavlab.workers.worker", str(its.fileno()), str(os.getpid())]
+        numbers = map(str, (its.fileno(), os.getpid(), self.stack.fileno()))
+        words = [sys.executable, "-P", "-m", "uavlab.workers.worker", *numbers]
         home = os.pathsep.join([str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
         start = partial(
             subprocess.Popen,
@@ -51,13 +60,14 @@ class Worker:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            pass_fds=[its.fileno(), *([] if memory is None else [memory])],
+            pass_fds=[its.fileno(), self.stack.fileno(), *([] if memory is None else [memory])],
             process_group=0,  # signals of a terminal are for the process that trains
         )
         try:
             self.process: subprocess.Popen[Any] = _launcher(os.getpid()).submit(start).result()
         except OSError:
             self.socket.close()
+            self.stack.close()
             raise
         finally:
             its.close()
@@ -85,11 +95,11 @@ class Worker:
                 self.socket.settimeout(max(deadline - time.monotonic(), 1e-3))
                 part = self.socket.recv(1 << 16)
             except TimeoutError:
-                raise Lost("it did not answer in time") from None
+                raise Lost(f"it did not answer in time{self._place(signal.SIGUSR1)}") from None
             except OSError:
                 part = b""
             if not part:
-                raise Lost(f"it ended with {_exit_of(self.process)}")
+                raise Lost(f"it ended with {_exit_of(self.process)}{self._place()}")
             self.rest += part
         line, _, self.rest = self.rest.partition(b"\n")
         return json.loads(line)
@@ -104,14 +114,44 @@ class Worker:
         answer = self.receive(time.monotonic() + START_S)
         if "description" not in answer:
             step = "" if "refused" in answer else "; expected an environment: correct its name or its arguments"
-            raise ConfigError(f"{name}: {answer.get('refused') or 'making it raised ' + answer['raised']}{step}.")
+            text = f"{name}: {answer.get('refused') or 'making it raised ' + answer['raised']}{step}."
+            raise with_notes(ConfigError(text), answer)
         return Description.from_json(answer["description"])
+
+    def _place(self, ask: int = 0) -> str:
+        """Return in which line of other code a process is, as it answers to a signal, or was when it crashed."""
+        if self.stack.closed:  # by ``close``
+            return ""
+        deadline, before, text = 0.0, b"", os.pread(self.stack.fileno(), 1 << 16, 0)
+        if ask:
+            self.process.send_signal(ask)
+            deadline = time.monotonic() + STACK_S
+        while (text == b"" or text != before) and time.monotonic() < deadline:  # it writes line by line
+            time.sleep(0.01)
+            before, text = text, os.pread(self.stack.fileno(), 1 << 16, 0)
+        frames = [each for each in FRAME.finditer(text.decode(errors="replace")) if not _is_ours(each[1])]
+        return "".join(f", in {each[3]} at {os.path.basename(each[1])}:{each[2]}" for each in frames[:1])
 
     def close(self) -> None:
         """End the process."""
         self.process.kill()
         self.process.wait()
         self.socket.close()
+        self.stack.close()
+
+
+def _is_ours(file: str) -> bool:
+    """Return whether a file is one of a worker's own code, or of Python's library."""
+    own = file.startswith(sysconfig.get_path("stdlib")) and "site-packages" not in file
+    return own or Path(file).parent == Path(__file__).parent
+
+
+def with_notes(error: ConfigError, answer: Mapping[str, Any]) -> ConfigError:
+    """Return an error with notes: what an environment printed, and the traceback of what it raised."""
+    for key, title in (("printed", "The worker printed, at the end:"), ("trace", "In the worker:")):
+        if text := answer.get(key):
+            error.add_note(f"{title}\n{printable(text.rstrip())}")
+    return error
 
 
 def _exit_of(process: subprocess.Popen[Any]) -> str:
@@ -138,7 +178,10 @@ def describe(origin: Origin) -> Description:
 
 
 def _never_ready(origin: Origin, error: Lost) -> ConfigError:
-    return ConfigError(f"{origin.name}: a worker that should make it: {error}; make it in Python to see why.")
+    return ConfigError(
+        f"{origin.name}: no worker could make it, because {error}; expected an environment within {START_S:g} s. Make "
+        "it in Python to see why."
+    )
 
 
 class Workers:
@@ -192,10 +235,10 @@ class Workers:
                     raise _never_ready(self.origin, error) from None
                 self.each[number].close()
                 self.each[number] = self._start()
-        if other != self.description:
+        if text := difference(other, self.description):
             raise ConfigError(
-                f"{self.origin.name}: got {other} from a worker, expected {self.description}; its spaces must not "
-                "depend on chance or time."
+                f"{self.origin.name}: worker {number} made one with {text}, as when it was named first. Let its spaces "
+                "depend on its arguments alone; after a change of its code, name it again by ul.external."
             )
 
     def run(self, pairs: Mapping[int, int | None], timeout_s: float) -> tuple[dict[int, str], list[dict[str, Any]]]:

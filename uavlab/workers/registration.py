@@ -1,12 +1,15 @@
 """Registration of an external environment under its name, from which it comes back in another process."""
 
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 from annotated_types import Ge, Le
 
-from uavlab.core.registry import ENVIRONMENTS, Environment
+from uavlab.core.registry import ENVIRONMENTS, Environment, Place
 from uavlab.workers.description import Description
 from uavlab.workers.names import Origin, compose, is_external, parse
 from uavlab.workers.processes import describe
@@ -18,7 +21,8 @@ def external(target: str | Callable[..., Any], /, **arguments: bool | int | floa
     >>> ul.external("pettingzoo:mpe2.simple_spread_v3", N=2)
     'pettingzoo:mpe2.simple_spread_v3,N=2'
 
-    The name alone will do, too: ``ul.train("pettingzoo:mpe2.simple_spread_v3,N=2")``.
+    The name alone will do, too: ``ul.train("pettingzoo:mpe2.simple_spread_v3,N=2")``. After a change in a file of your
+    own, call it again, and workers start with the new code.
 
     Args:
         target: ``gymnasium:ID``, ``pettingzoo:MODULE``, ``MODULE:FACTORY`` or ``FILE.py:FACTORY``, or the function or
@@ -31,6 +35,11 @@ def external(target: str | Callable[..., Any], /, **arguments: bool | int | floa
         MissingPackageError: Gymnasium or PettingZoo is not installed.
     """
     name = compose(target, arguments)
+    if name in ENVIRONMENTS and _CODE.get(name) != _changed(origin := parse(name)):
+        from uavlab.workers.cache import close_all  # late: it needs torch
+
+        close_all(name)
+        _register(origin)
     register(name)
     return name
 
@@ -42,11 +51,25 @@ def register(name: str) -> None:
         ConfigError: There is no such environment, or it cannot be served.
         MissingPackageError: Gymnasium or PettingZoo is not installed.
     """
-    if name in ENVIRONMENTS or not is_external(name):
-        return
-    origin = parse(name)
-    description = describe(origin)
-    ENVIRONMENTS.register(name, _entry(origin, description))
+    if name not in ENVIRONMENTS and is_external(name):
+        _register(parse(name))
+
+
+_CODE: dict[str, int] = {}  # when the file of each environment changed last, as it was registered
+
+
+def _changed(origin: Origin) -> int:
+    """Return when the file of code of a user's own changed last; 0 where it is not known."""
+    own = origin.target if origin.target.endswith(".py") else getattr(sys.modules.get(origin.target), "__file__", None)
+    with suppress(OSError):
+        return Path(own or "").expanduser().stat().st_mtime_ns if origin.kind == "factory" and own else 0
+    return 0
+
+
+def _register(origin: Origin) -> None:
+    """Make an environment in a worker, and register what it is; the entry of earlier code is replaced."""
+    _CODE[origin.name], description = _changed(origin), describe(origin)
+    ENVIRONMENTS.register(origin.name, _entry(origin, description), Place(__name__, origin.target, origin.name))
 
 
 def _entry(origin: Origin, description: Description) -> Environment:

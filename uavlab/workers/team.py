@@ -147,7 +147,10 @@ class Team:
         obs, infos = self.env.reset(seed=seed)
         missing = [agent.name for agent in self.agents if agent.name not in obs]
         if missing:
-            raise Refusal(f"reset returned no observation of {missing[0]}; expected all of possible_agents")
+            raise Refusal(
+                f"reset returned no observation of {missing[0]}; expected one of each of possible_agents: start all of "
+                "them in every episode"
+            )
         self.live = [*range(len(self.agents))]
         rows.reward[row] = rows.end[row] = rows.obs[row] = rows.legal[row] = 0
         for number in self.live:
@@ -171,7 +174,8 @@ class Team:
             name = self.agents[number].name
             if any(name not in results for results in (rewards, terminations, truncations)):
                 raise Refusal(
-                    f"step returned no reward or end of {name}, which had not ended; its agents must not change"
+                    f"step returned no reward or end of {name}, which had not ended; expected those of every agent "
+                    "that goes on: keep the agent, and set terminated when it leaves"
                 )
             rows.reward[row, number] = rewards[name]
             end = TERMINATED if terminations[name] else TRUNCATED if truncations[name] else GOES_ON
@@ -179,12 +183,18 @@ class Team:
             if end == GOES_ON:
                 going.append(number)
                 if name not in obs:
-                    raise Refusal(f"step returned no observation of {name}, which goes on; its agents must not change")
+                    raise Refusal(
+                        f"step returned no observation of {name}, which goes on; expected one of every agent that goes "
+                        "on: keep the agent, and set terminated when it leaves"
+                    )
             if name in obs:
                 self._observe(number, obs, infos, rows, row)
         known = {agent.name for agent in self.agents}
         if new := [name for name in obs if name not in known]:
-            raise Refusal(f"step returned the new agent {new[0]}; its agents must be those of possible_agents")
+            raise Refusal(
+                f"step returned the new agent {new[0]}; expected those of possible_agents alone: list it there, and "
+                "start it in reset"
+            )
         self.live = going
 
     def _observe(self, number: int, obs: Mapping[str, Any], infos: Any, rows: Rows, row: int) -> None:

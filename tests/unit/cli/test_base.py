@@ -52,6 +52,19 @@ def test_each_error_has_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
         assert uavlab().code == code
 
 
+def test_a_traceback_is_printed_if_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*given: Any, **named: Any) -> NoReturn:
+        error = FileError("f\x1b[2J")
+        error.add_note("a note\x1b[2J")
+        raise error
+
+    monkeypatch.setattr(base, "cli", fail)
+    assert uavlab().err == "FileError: f\\x1b[2J\n"
+    first, *middle, note, _, last = uavlab("--traceback").err.splitlines()
+    assert (first, note, last) == ("Traceback (most recent call last):", "a note\\x1b[2J", "FileError: f\\x1b[2J")
+    assert any(", in fail" in line for line in middle)
+
+
 DEEP = "a/" * 2000
 
 

@@ -1,12 +1,14 @@
 """Workers answer all at once, are replaced where they fail, and leave nothing behind."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ import pytest
 
 from uavlab.core.errors import ConfigError
 from uavlab.workers.names import parse
-from uavlab.workers.processes import Lost, Worker, Workers, describe
+from uavlab.workers.processes import Lost, Worker, Workers, describe, with_notes
 
 HERE = "tests.support.strangers"
 LEAVING = """
@@ -68,10 +70,40 @@ def test_a_failure_names_what_was_raised_and_where() -> None:
     [failure] = failures
     assert (failure["row"], failure["worker"], failure["doing"]) == (1, 1, "step")
     assert failure["raised"].startswith("ValueError: the meadow is closed at strangers.py:")
+    [note] = with_notes(ConfigError(""), failure).__notes__
+    assert note.startswith("In the worker:\nTraceback")
+    assert 'raise ValueError("the meadow is closed")' in note
+
+
+def test_notes_hold_what_an_environment_printed_and_command_no_terminal() -> None:
+    with started("Meadow,fault=shout,at=1", 1) as workers:
+        workers.run({0: 1}, 30)
+        _, [failure] = workers.run({0: None}, 30)
+    assert failure["raised"].startswith(r"ValueError: closed\x1b]0;owned\x07 at strangers.py:")
+    printed, trace = with_notes(ConfigError(""), failure).__notes__
+    assert printed == "The worker printed, at the end:\n" + r"before\x1b[2J \u202e"
+    assert trace.endswith(r"ValueError: closed\x1b]0;owned\x07")
+    assert all(c.isprintable() or c == "\n" for c in printed + trace)
+
+
+def test_a_worker_whose_environment_is_another_one_is_refused_in_one_line() -> None:
+    with started("Meadow", 1) as workers:
+        workers.origin = parse(f"{HERE}:Meadow,moves=false")
+        with pytest.raises(ConfigError, match="worker 0 made one with action=1 of agent grazer_0; expected 0, as"):
+            workers.restart(0)
+    origin = parse(f"{HERE}:Meadow")
+    whole = describe(origin)
+    with pytest.raises(ConfigError, match="worker 0 made one with 3 agents; expected 1, as"):
+        Workers(origin, replace(whole, agents=whole.agents[:1]), 1, 4)  # in memory for one agent
 
 
 @pytest.mark.parametrize(
-    ("fault", "why"), [("die", "it ended with exit code 3"), ("hang", "it did not answer in time")]
+    ("fault", "why"),
+    [
+        ("die", "it ended with exit code 3"),
+        ("hang", r"it did not answer in time, in misbehave at strangers.py:\d+"),
+        ("crash", rf"it ended with signal {signal.SIGSEGV:d}, in misbehave at strangers.py:\d+"),
+    ],
 )
 def test_a_worker_that_is_lost_is_replaced(fault: str, why: str) -> None:
     with started(f"Meadow,fault={fault},at=1") as workers:
@@ -79,7 +111,8 @@ def test_a_worker_that_is_lost_is_replaced(fault: str, why: str) -> None:
         workers.rows.action[:] = 1
         before = workers.each[0].process.pid
         gone, failures = workers.run({0: None, 1: None}, 0.5)
-        assert (gone, failures) == ({0: why, 1: why}, [])
+        assert [re.fullmatch(why, text) is not None for text in gone.values()] == [True, True]
+        assert failures == []
         workers.restart(0)
         assert workers.each[0].process.pid != before
         assert not alive(before)
@@ -118,7 +151,7 @@ def test_a_worker_that_is_killed_while_it_starts_is_started_again() -> None:
 def test_workers_that_never_start_are_an_error() -> None:
     with started("Meadow", 1) as workers:
         workers.origin = parse(f"{HERE}:leave")
-        with pytest.raises(ConfigError, match="a worker that should make it: it ended with exit code 5; make it in"):
+        with pytest.raises(ConfigError, match="no worker could make it, because it ended with exit code 5; expected"):
             workers.restart(0)
 
 

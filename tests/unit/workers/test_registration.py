@@ -1,8 +1,10 @@
 """An external environment is registered under its name, with the learner that fits and its own horizon."""
 
+import os
 from pathlib import Path
 
 import pytest
+import torch
 
 import uavlab as ul
 from tests.support import strangers
@@ -12,6 +14,7 @@ from uavlab.core.registry import ENVIRONMENTS
 from uavlab.experiment.config import configure
 from uavlab.experiment.names import require_names
 from uavlab.experiment.presets import presets
+from uavlab.workers.cache import close_all
 from uavlab.workers.registration import register
 
 
@@ -57,6 +60,22 @@ def test_what_cannot_be_served_is_one_error_and_registers_nothing(name: str, tex
     with pytest.raises(ConfigError, match=text):
         register(name)
     assert dict(ENVIRONMENTS) == before
+
+
+def test_a_file_that_changed_is_made_again_when_it_is_named_again(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    text = "from tests.support.strangers import Meadow\n\ndef make():\n    return Meadow({})\n"
+    with registered():
+        for number, moves in enumerate((False, True)):
+            file.write_text(text.format(moves))
+            os.utime(file, ns=(number, number))
+            name = ul.external(f"{file}:make")
+            env = configure(name, {"workers": 1}).env
+            assert env.spec.choices == 3 * moves
+            assert env.initial(torch.zeros(1, 2)).key.tolist() != [0]
+            same = ENVIRONMENTS[name]
+            assert ENVIRONMENTS[ul.external(f"{file}:make")] is same  # nothing changed
+    close_all()
 
 
 def test_a_file_of_ones_own(tmp_path: Path) -> None:

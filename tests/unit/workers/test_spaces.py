@@ -47,12 +47,12 @@ def test_masks_come_from_the_observation_or_from_infos() -> None:
     )
     assert Codec("a", SEEN, spaces.Discrete(3)).observe(np.zeros((2, 2)), {})[1] is None
     for wrong in ([1, 1], [0, 0, 0]):
-        with pytest.raises(Refusal, match="expected 3 numbers, not all 0"):
+        with pytest.raises(Refusal, match="are not 0; expected 3, not all 0: leave a move open"):
             codec.observe({"observation": np.zeros((2, 2)), "action_mask": wrong}, {})
 
 
 def test_an_observation_of_another_length_is_refused() -> None:
-    with pytest.raises(Refusal, match="a observed 3 numbers; expected 4"):
+    with pytest.raises(Refusal, match="a observed 3 numbers; expected 4, as its space says: return the same"):
         Codec("a", SEEN, BOX).observe(np.zeros(3), {})
 
 
@@ -63,9 +63,9 @@ def test_an_observation_of_another_length_is_refused() -> None:
         (SEEN, spaces.MultiDiscrete([2, 3]), "expected Discrete, or Box with bounds: wrap"),
         (SEEN, spaces.Box(-np.inf, 1, (2,)), "expected finite ones: wrap the environment"),
         (SEEN, spaces.Box(-3e38, 3e38, (2,), np.float64), ""),
-        (SEEN, spaces.Discrete(100_000), "expected at most 10,000"),
+        (SEEN, spaces.Discrete(100_000), "expected at most 10,000: wrap"),
         (spaces.Box(0, 255, (200, 200, 3), np.uint8), BOX, "expected 1 to 20,000: wrap"),
-        (spaces.Sequence(spaces.Discrete(2)), BOX, "expected a space that Gymnasium can flatten"),
+        (spaces.Sequence(spaces.Discrete(2)), BOX, "expected a space that Gymnasium can flatten: wrap"),
     ],
 )
 def test_what_is_not_served_is_refused(seen: spaces.Space, action: spaces.Space, text: str) -> None:
@@ -74,3 +74,10 @@ def test_what_is_not_served_is_refused(seen: spaces.Space, action: spaces.Space,
         return
     with pytest.raises(Refusal, match=text):
         Codec("a", seen, action)
+
+
+def test_a_space_of_many_lines_is_one_short_line() -> None:
+    low = -np.arange(1.0, 200.0)
+    low[0] = -np.inf
+    with pytest.raises(Refusal, match=r"^a acts in Box\(\[.{0,120} \.\.\., which has no bounds; expected finite"):
+        Codec("a", SEEN, spaces.Box(low, -low, dtype=np.float64))

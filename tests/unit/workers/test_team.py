@@ -84,8 +84,8 @@ def test_an_agent_that_has_ended_observes_zeros_while_others_go_on() -> None:
 @pytest.mark.parametrize(
     ("fault", "text"),
     [
-        ("fewer", "returned no reward or end of wolf_0, which had not ended"),
-        ("other", "expected|new agent dog_0"),
+        ("fewer", "no reward or end of wolf_0, which had not ended; expected .*: keep the agent, and set terminated"),
+        ("other", "new agent dog_0; expected those of possible_agents alone: list it there"),
         ("shape", "grazer_0 observed 2 numbers; expected 3"),
     ],
 )
