@@ -12,7 +12,7 @@ from filelock import FileLock
 from tests.support.sweeps import SETTINGS, small
 from uavlab.core.errors import ConfigError, DivergedError
 from uavlab.experiment.run import Run
-from uavlab.experiment.run_dir import read_status
+from uavlab.experiment.run_dir import read_status, sign_lock
 from uavlab.sweeps import trials
 from uavlab.sweeps.trials import (
     RESULT,
@@ -131,8 +131,10 @@ def test_a_refused_trial_may_be_mended(tmp_path: Path) -> None:
 
 def test_two_processes_do_not_train_one_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trials, "WAIT", 0.05)
-    with FileLock(tmp_path / ".t.lock"), pytest.raises(ConfigError, match="another process has worked on this trial"):
-        run_trial(tmp_path / "t", request(), Event())
+    with FileLock(path := tmp_path / ".t.lock"):
+        sign_lock(path)
+        with pytest.raises(ConfigError, match=rf"still in use by process {os.getpid()} on .* since .*; stop it\."):
+            run_trial(tmp_path / "t", request(), Event())
     assert not (tmp_path / "t").exists()
 
 
