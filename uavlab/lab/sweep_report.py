@@ -15,8 +15,9 @@ from uavlab.lab.page import Page
 from uavlab.lab.plots.charts import Table, list_downwards
 from uavlab.lab.plots.style import add_curve, blank, in_lines, pen, plain, short
 from uavlab.lab.plots.views import views
-from uavlab.sweeps.driver import TRIALS
+from uavlab.sweeps.driver import TRIALS, Row
 from uavlab.sweeps.table import ALL, Summary, SweepTable, settings_text
+from uavlab.workers.names import is_external, is_installed
 
 NAME = "report.html"  # in the folder of a sweep
 STEPS = 101  # thresholds of a profile
@@ -58,11 +59,17 @@ def write_sweep_report(table: SweepTable) -> Path:
     page.add("h2", "The sweep")
     page.add("pre", json.dumps(table.sweep.stored(), indent=1))
     page.add("p", "A folder of a trial is a run:")
-    first = str(table.folder / TRIALS / table.rows[0]["trial"])
-    page.add("pre", f"{program()} evaluate {shlex.quote(first)}\n{program()} report {shlex.quote(first)}")
+    page.add("pre", "\n".join(_commands(table, table.rows[0])))
     path = table.folder / NAME
     page.write(path)
     return path
+
+
+def _commands(table: SweepTable, row: Row) -> list[str]:
+    """Return commands for the run of a trial; code that its folder alone may not start is named."""
+    name, folder = row["preset"], shlex.quote(str(table.folder / TRIALS / row["trial"]))
+    env = f" --env {shlex.quote(name)}" if is_external(name) and not is_installed(name) else ""
+    return [f"{program()}{env} {command} {folder}" for command in ("evaluate", "report")]
 
 
 def _failures(table: SweepTable) -> list[list[str]]:
