@@ -139,7 +139,7 @@ def kills(
         with suppress(psutil.Error):
             place = next(Path(word) for word in victim.cmdline() if word.startswith(f"{folder}{os.sep}"))
             begun, until = updates(place), time.monotonic() + LATEST * dice.random()
-            if dice.random() < 0.6:  # once it trains, which is a small part of its life
+            if dice.random() < 0.6 or not trained:  # once it trains, which is a small part of its life
                 while victim.is_running() and updates(place) == begun:
                     time.sleep(0.002)
             else:
