@@ -140,7 +140,7 @@ from tests.support.sweeps import small
 from uavlab.core.errors import ConfigError
 from uavlab.sweeps.engines import open_engine
 from uavlab.sweeps.ray_engine import require_cluster
-for modes in ([], ["token", "disabled"]):  # of those who try to join; the second cluster starts in a process that has Ray
+for modes in ([], ["token", "disabled"]):  # of who tries to join; the second time, Ray is imported already
     with open_engine(small(engine="ray", workers=1)):
         import ray
         address = ray.get_runtime_context().gcs_address
