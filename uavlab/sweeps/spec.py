@@ -144,8 +144,8 @@ def _problems(sweep: Sweep, origins: Mapping[str, str]) -> Iterator[str]:
     for name in sweep.presets:
         if sweep.presets.count(name) > 1:
             yield f"presets: {quote(name)} is given twice{at('presets')}"
-        elif wrong := _wrong_preset(name, at("presets")):
-            yield wrong
+        elif problem := _wrong_preset(name, at("presets")):
+            yield problem
         else:
             yield from _wrong_settings(name, given)
             yield from _unknown_elsewhere(name, given, at("presets"))
