@@ -56,6 +56,10 @@ def test_a_search_is_drawn_in_its_order(tmp_path: Path) -> None:
     _, (_, drawn, _) = page_of(table(tmp_path, scores, search=search))
     proposals, best = drawn["data"]
     assert (proposals["x"], proposals["y"], best["y"]) == ([1, 2, 4], [2.0, 5.0, 3.0], [2.0, 5.0, 5.0])
+    assert drawn["layout"]["title"]["text"].startswith("Best: lr=0.1")
+    text, figures = page_of(table(tmp_path, {("pursuit", 0.3): [1.0, None]}, search=search))
+    assert "No proposal has a score in each of its trials." in text
+    assert len(figures) == 2
 
 
 def test_code_that_a_folder_may_not_start_is_named(tmp_path: Path) -> None:
