@@ -154,6 +154,7 @@ def _search(proposals: dict[int, tuple[str, float]]) -> go.Figure:
     numbers, names, means = [*proposals], *zip(*proposals.values(), strict=True)
     best = [max(means[: at + 1]) for at in range(len(means))]
     figure = blank(f"Best: {names[means.index(best[-1])]}", "proposal", "mean score over presets and seeds")
+    figure.update_xaxes(dtick=-(-numbers[-1] // 10))  # whole numbers
     figure.add_scatter(x=numbers, y=short(means), mode="markers", name="proposal", text=[*map(plain, names)], **pen(0))
     return figure.add_scatter(x=numbers, y=short(best), mode="lines", name="best so far", line={**pen(1)["line"]})
 
