@@ -135,7 +135,7 @@ def _init(ray: Any, sweep: Sweep) -> None:
                 continue
             what = one_line(f"{type(error).__name__}: {error}")[:300]
             if sweep.address is None:
-                advice = "free some memory, or use engine: local"
+                advice = "free some memory and cores, or use engine: local"
                 raise ResourceError(f"engine: no Ray cluster can be started here ({what}); {advice}.") from error
             raise ConfigError(
                 f"address {sweep.address}: no Ray cluster can be joined there: {what}; {_check(sweep.address)}, and "
