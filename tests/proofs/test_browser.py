@@ -4,16 +4,19 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.figure_faults import FAULTS
 from tests.support.lab_browser import CURRENT, TOKEN, OpenNotebook, answer, browsing, serving
 from tests.support.processes import left_behind
+from tests.support.sweeps import table
 from tests.support.tiny_notebook import Write
 from uavlab.lab.headless.report import report
 from uavlab.lab.headless.runner import notebook_path, run_notebook
 from uavlab.lab.headless.strip_outputs import strip
+from uavlab.lab.sweep_report import write_sweep_report
 
 ROOT = Path(__file__).parents[2]
 
@@ -126,3 +129,40 @@ def test_a_report_draws_its_figures_without_a_network(write: Write, tmp_path: Pa
             assert outputs.evaluate(FAULTS) == []  # the taller view does not cover what follows
         assert watched.errors == []
         assert watched.outside(page.as_uri()) == []
+
+
+SCORES: dict[tuple[str, Any], list[float | None]] = {
+    (preset, lr): [at + lr * 100 + seed**at for seed in range(4)] + [None] * (lr < 0.01)
+    for at, preset in enumerate(("leader_follower", "pursuit"))
+    for lr in (0.1, 0.02, 0.003)
+}
+SIDEWAYS = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+
+
+def test_the_page_of_a_sweep_shows_all_at_each_width(tmp_path: Path, proof: Callable[[str, str], None]) -> None:
+    path = write_sweep_report(table(tmp_path, SCORES, search={"ranges": {"lr": {"low": 0.001, "high": 1}}}))
+    shown = 0
+    with browsing() as watched:
+        page = watched.page
+        page.goto(path.as_uri())
+        page.wait_for_function("document.querySelectorAll('.js-plotly-plot .main-svg').length >= 3")
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            for width in (1280, 700):
+                page.set_viewport_size({"width": width, "height": 900})
+                for preset in ("pursuit", "leader follower", "all presets"):
+                    buttons = page.locator(".updatemenu-button").get_by_text(preset, exact=True).all()
+                    assert len(buttons) == 2  # of the means and of the profiles
+                    for button in buttons:
+                        button.click()
+                    page.wait_for_timeout(500)  # ms; figures follow the width of the page
+                    assert page.locator("body").evaluate(FAULTS) == []
+                    assert not page.evaluate(SIDEWAYS)
+                    shown += 3
+        for summary in page.locator("summary").all():
+            summary.click()
+        assert page.get_by_text("All 26 trials").is_visible()
+        assert not page.evaluate(SIDEWAYS)  # a wide table scrolls by itself
+        assert watched.errors == []
+        assert watched.outside(path.as_uri()) == []
+    proof("the page of a sweep in Chromium", f"{shown} figures in two widths and two themes, 0 faults, 0 requests")

@@ -1,7 +1,10 @@
 """Sweeps whose trials and drivers are killed, here and on a Ray cluster, end in the table of an undisturbed one."""
 
 import json
+import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +20,6 @@ Proof = Callable[[str, str], None]
 KILL, TERM, INT = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
 
 
-TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "1" * 32}
 GRID = {"grid": {"update": ["loop", "batched"]}, "seeds": 1}
 
 
@@ -30,16 +32,17 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def survives(folder: Path, whole: dict[str, Any], trials: int, drivers: list[signal.Signals], **keys: Any) -> str:
     """Kill trials and drivers of a sweep, and compare it with an undisturbed one; return the figure of the proof."""
-    record = harness.kills(harness.write(folder / "s.yaml", **keys), folder / "killed", trials, drivers, 1, **TOKEN)
+    record = harness.kills(harness.write(folder / "s.yaml", **keys), folder / "killed", trials, drivers, 1)
     assert (record["killed"], len(record["codes"])) == (trials, len(drivers))
+    assert (record["workers"] > 0) == (keys.get("engine") == "ray")
     assert [code for _, code in record["codes"]] == [-number if number is KILL else 128 + number for number in drivers]
     assert record["table"]["complete"]
     assert harness.results(record["table"]) == harness.results(whole)
     assert harness.left_alone(folder / "killed") == []
     assert record["trained"] > 0
-    return (
-        f"{trials} trials ({record['trained']} in training), {len(drivers)} drivers, {len(whole['rows'])} equal digests"
-    )
+    workers = record["workers"]
+    lost = f"{trials - workers} trials{f', {workers} workers' if workers else ''} ({record['trained']} in training)"
+    return f"{lost}, {len(drivers)} drivers, {len(whole['rows'])} equal digests"
 
 
 def test_a_sweep_survives_kills(whole: dict[str, Any], tmp_path: Path, proof: Proof) -> None:
@@ -77,6 +80,45 @@ def test_trials_of_a_driver_that_is_stopped_or_killed_are_saved(tmp_path: Path) 
             assert [row["status"] for row in json.loads(out.splitlines()[-1])["rows"]] == ["interrupted"]
 
 
+OUTSIDE = {"updates": 30, "checkpoint_every": 1, "evaluate_every": 10, "evaluate_episodes": 3, "worlds": 4}
+STRANGERS = "from tests.support.strangers import Meadow as make"
+MINE = """
+import uavlab as ul
+from tests.support.outside import Drift
+
+@ul.env("own", learner="reinforce")
+class Own(Drift):
+    pass
+
+if __name__ == "__main__":
+    ul.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "engine", "mine", "presets", "settings"),
+    [
+        (
+            "external environments",
+            "local",
+            STRANGERS,
+            ["mine.py:make,length=6", "pettingzoo:mpe2.simple_spread_v3,N=2"],
+            {"workers": 1, "rollout_steps": 8, "hidden": 8},
+        ),
+        ("environment and learner of a file", "ray", MINE, ["own"], {"doubled": 2}),
+    ],
+    ids=["external", "own"],
+)
+def test_what_a_user_wrote_trains_in_a_sweep_whose_trials_are_killed(
+    what: str, engine: str, mine: str, presets: list[str], settings: Any, tmp_path: Path, proof: Proof
+) -> None:
+    (tmp_path / "mine.py").write_text(mine)
+    keys = {"presets": presets, "settings": {**OUTSIDE, **settings}, "seeds": 1, "workers": 1}
+    whole = harness.run(harness.write(tmp_path / "s.yaml", **keys), tmp_path / "whole")
+    assert [(row["preset"], row["updates"]) for row in whole["rows"]] == [(name, 30) for name in presets]
+    proof(f"kill -9 in a sweep: {what}", survives(tmp_path, whole, 2, [], engine=engine, **keys))
+
+
 def wait(look: Callable[[], Any]) -> Any:
     """Return what ``look`` returns once it is something."""
     until = time.monotonic() + 120
@@ -86,27 +128,58 @@ def wait(look: Callable[[], Any]) -> Any:
     return seen
 
 
-def ray_file(folder: Path, **keys: Any) -> Path:
-    return harness.write(folder / "s.yaml", engine="ray", **GRID, **keys)
+def test_ray_on_this_machine_makes_the_same_table_though_a_worker_is_lost(
+    whole: dict[str, Any], tmp_path: Path, proof: Proof
+) -> None:
+    proof("a sweep on Ray and in processes of its own", survives(tmp_path, whole, 1, [], engine="ray", **GRID))
 
 
-def test_ray_on_this_machine_makes_the_same_table(whole: dict[str, Any], tmp_path: Path, proof: Proof) -> None:
-    table = harness.run(ray_file(tmp_path), tmp_path / "s", **TOKEN)
-    assert harness.results(table) == harness.results(whole)
-    proof("a sweep on Ray and in processes of its own", f"{len(whole['rows'])} equal digests")
+OWN_CLUSTER = """
+import os
+from tests.support.sweeps import small
+from uavlab.core.errors import ConfigError
+from uavlab.sweeps.engines import open_engine
+from uavlab.sweeps.ray_engine import require_cluster
+for modes in ([], ["token", "disabled"]):  # of who tries to join; the second time, Ray is imported already
+    with open_engine(small(engine="ray", workers=1)):
+        import ray
+        address = ray.get_runtime_context().gcs_address
+        require_cluster(address)
+        for mode in modes:
+            os.environ.update(RAY_AUTH_MODE=mode, RAY_AUTH_TOKEN="2" * 32)
+            try:
+                require_cluster(address)
+                print("joined")
+            except ConfigError as error:
+                print(error)
+    print(os.environ["RAY_AUTH_MODE"])
+"""
+
+
+def test_a_cluster_that_starts_here_asks_for_a_token_whatever_the_variables_are(tmp_path: Path) -> None:
+    paths = os.pathsep.join([str(harness.ROOT), os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "PYTHONPATH": paths, "HOME": str(tmp_path), "RAY_AUTH_MODE": "disabled"}
+    done = subprocess.run([sys.executable, "-c", OWN_CLUSTER], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    before, other, without, after = done.stdout.splitlines()
+    assert before == after == "disabled"
+    assert "it asks for another token" in other
+    assert "no Ray cluster can be joined there" in without
+    assert [*tmp_path.glob(".ray*")] == []  # Ray stores no token of its own
 
 
 @pytest.mark.soak
-def test_a_cluster_of_two_nodes_makes_the_same_table_though_it_is_killed(
+def test_a_cluster_of_two_nodes_makes_the_same_table_though_one_is_lost(
     whole: dict[str, Any], tmp_path: Path, proof: Proof
 ) -> None:
-    with harness.ray_nodes(2) as (address, env):
-        file = ray_file(tmp_path, address=address)
-        record = harness.kills(file, tmp_path / "s", 3, [KILL, TERM], seed=2, **env)
+    with harness.ray_nodes(2) as (address, env, nodes):
+        file = harness.write(tmp_path / "s.yaml", engine="ray", address=address, **GRID)
+        record = harness.kills(file, tmp_path / "s", 3, [KILL, TERM], 2, nodes[1], **env)
         assert harness.results(record["table"]) == harness.results(whole)
         assert harness.left_alone(tmp_path / "s") == []
         refused = harness.start(file, tmp_path / "t", **{**env, "RAY_AUTH_TOKEN": "2" * 32})
         _, error = refused.communicate()
         assert (refused.returncode, error.count("\n")) == (2, 1), error
         assert not (tmp_path / "t").exists()
-    proof("a sweep on a Ray cluster of two nodes", f"3 trials and 2 drivers killed, {len(whole['rows'])} equal digests")
+    lost = f"{3 - record['workers']} trials, {record['workers']} workers, 2 drivers and a node"
+    proof("a sweep on a Ray cluster of two nodes", f"{lost} killed, {len(whole['rows'])} equal digests")

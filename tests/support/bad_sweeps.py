@@ -87,7 +87,7 @@ ROWS = (
         f"presets: [{P}]\nsearch:\n  ranges:\n    lr: {{low: 0.1, high: 0.01, log: true}}\n    hidden: {{low: 8}}\n"
         "    gamma: {low: 0.9, high: 1.5}\n    batch: {valus: [8]}\n",
         "search.ranges.lr: expected low < high, got 0.1 and 0.01 from s.yaml:4",
-        "search.ranges.hidden: expected low and high, or values from s.yaml:5",
+        "search.ranges.hidden: expected low and high, or values, got low from s.yaml:5",
         "search.ranges.batch: unknown setting 'valus' (did you mean 'values'?) from s.yaml:7",
         f"{P}: gamma: input should be less than or equal to 1, got 1.5 from s.yaml:6",
     ),
@@ -101,7 +101,18 @@ ROWS = (
         "scale",
         f"presets: [{P}]\nscale: {{pursuit: [0, 1]}}\naddress: 127.0.0.1:1\n",
         "address: is of a Ray cluster from s.yaml:3; set engine: ray",
-        "scale.pursuit: expected [lowest, highest] score of one of the presets from s.yaml:2",
+        "scale.pursuit: expected [lowest, highest] score of one of the presets, got [0, 1] of 'pursuit' from s.yaml:2",
+    ),
+    sweep(
+        "scale ends",
+        f"presets: [{P}]\nscale:\n  {P}: [1, 0.5]\n",
+        f"scale.{P}: expected [lowest, highest] score of one of the presets, got [1, 0.5] from s.yaml:3",
+    ),
+    sweep(
+        "environment",
+        "presets: ['absent.py:make', 'pettingzoo:absent']\n",
+        "…absent.py… from s.yaml:1",
+        "…absent… from s.yaml:1",
     ),
     Row("sweep out", "sweep s.yaml --out .", ".: not empty; choose a new folder.", files=FILES),
     Row("sweep out file", "sweep s.yaml --out s.yaml", "s.yaml: a file; choose a new folder.", files=FILES),
@@ -109,6 +120,12 @@ ROWS = (
         "public", "8.8.8.8:6379", "address '8.8.8.8:6379': 8.8.8.8 is neither loopback nor private, …", RAY_AUTH_MODE=""
     ),
     ray("any", "0.0.0.0:6379", "address '0.0.0.0:6379': 0.0.0.0 is neither loopback nor private, …", RAY_AUTH_MODE=""),
+    ray(
+        "host",
+        "a..b:6379",  # for which no network is asked
+        "address 'a..b:6379': the host is not known (…), expected a name that this machine resolves; give the IP "
+        "address of the head node, such as 10.0.0.1:6379.",
+    ),
     ray("port", "localhost", "address 'localhost': expected HOST:PORT, such as 127.0.0.1:6379."),
     ray(
         "client",

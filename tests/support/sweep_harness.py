@@ -40,10 +40,14 @@ def write(path: Path, **keys: Any) -> Path:
 
 
 def start(file: Path, folder: Path, **env: str) -> subprocess.Popen[str]:
-    """Start a sweep as a person does."""
+    """Start a sweep as a person does, beside its file; by ``mine.py`` there, if it is a command line."""
     paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    mine = file.with_name("mine.py")
+    by_file = mine.exists() and "ul.main()" in mine.read_text()
+    program = [sys.executable, "-W", "ignore", mine.name] if by_file else UAVLAB
     return subprocess.Popen(
-        [*UAVLAB, "sweep", str(file), "--out", str(folder), "--json"],
+        [*program, "sweep", str(file), "--out", str(folder), "--json"],
+        cwd=file.parent,
         env={**os.environ, "PYTHONPATH": paths, **env},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -76,21 +80,53 @@ def trials_of(folder: Path) -> list[psutil.Process]:
     return own
 
 
+def worker_of(trial: psutil.Process) -> psutil.Process | None:
+    """Return the worker of Ray that waits for the process of a trial; None if it is gone, or there is none."""
+    with suppress(psutil.Error):
+        parent = trial.parent()
+        return parent if parent and any(word.startswith("ray::") for word in parent.cmdline()) else None
+    return None
+
+
+def kill_node(node: subprocess.Popen[bytes]) -> None:
+    """Kill all processes of a node of Ray at once, as if its machine were switched off."""
+    top = psutil.Process(node.pid)
+    for process in (all_of_it := [top, *top.children(recursive=True)]):
+        with suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(all_of_it, 10)
+
+
 def kills(
-    file: Path, folder: Path, trials: int, drivers: list[signal.Signals], seed: int, **env: str
+    file: Path,
+    folder: Path,
+    trials: int,
+    drivers: list[signal.Signals],
+    seed: int,
+    node: subprocess.Popen[bytes] | None = None,
+    **env: str,
 ) -> dict[str, Any]:
     """Kill so many random trials, and the driver by each of these signals, then let the sweep end.
 
+    Half of the trials that a worker of Ray waits for lose that worker instead. A ``node`` of Ray is killed once, with
+    everything on it, when a trial runs there.
+
     Returns:
-        ``table``, ``killed`` trials, ``trained`` (how many of them had saved an update), ``codes`` of the drivers.
+        ``table``, ``killed`` (trials and workers), ``workers`` (those of Ray), ``trained`` (how many of the trials had
+        saved an update), ``codes`` of the drivers.
     """
-    dice, killed, trained, codes = random.Random(seed), 0, 0, []
+    dice, killed, workers, trained, codes = random.Random(seed), 0, 0, 0, []
     signals = [*drivers]
     driver = start(file, folder, **env)
-    while driver.poll() is None and (killed < trials or signals):
+    while driver.poll() is None and (killed < trials or signals or node):
         victims = trials_of(folder)
         if not victims:
             time.sleep(0.02)
+            continue
+        if node and killed and any(node.pid in {p.pid for p in parents(victim)} for victim in victims):
+            time.sleep(LATEST * dice.random())
+            kill_node(node)
+            node = None
             continue
         if signals and killed * len(drivers) >= (len(drivers) - len(signals)) * max(trials, 1):
             time.sleep(LATEST * dice.random())
@@ -103,18 +139,29 @@ def kills(
         with suppress(psutil.Error):
             place = next(Path(word) for word in victim.cmdline() if word.startswith(f"{folder}{os.sep}"))
             begun, until = updates(place), time.monotonic() + LATEST * dice.random()
-            if dice.random() < 0.6:  # once it trains, which is a small part of its life
+            if dice.random() < 0.6 or not trained:  # once it trains, which is a small part of its life
                 while victim.is_running() and updates(place) == begun:
                     time.sleep(0.002)
             else:
-                time.sleep(until - time.monotonic())
-            victim.kill()
-            victim.wait(10)
+                time.sleep(max(until - time.monotonic(), 0.0))
+            worker = worker_of(victim) if workers * 2 <= killed else None
+            (worker or victim).kill()
+            (worker or victim).wait(10)
             killed += 1
+            workers += worker is not None
             trained += updates(place) > begun
     out, err = driver.communicate()
     assert driver.returncode == 0, err
-    return {"table": json.loads(out.splitlines()[-1]), "killed": killed, "trained": trained, "codes": codes}
+    assert node is None
+    table = json.loads(out.splitlines()[-1])
+    return {"table": table, "killed": killed, "workers": workers, "trained": trained, "codes": codes}
+
+
+def parents(process: psutil.Process) -> list[psutil.Process]:
+    """Return the processes above one, of none that has ended."""
+    with suppress(psutil.Error):
+        return process.parents()
+    return []
 
 
 def updates(place: Path) -> int:
@@ -131,8 +178,8 @@ def left_alone(folder: Path) -> list[psutil.Process]:
 
 
 @contextmanager
-def ray_nodes(count: int, **env: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Start the nodes of a Ray cluster on this machine, with tokens; yield its address, and variables to join it."""
+def ray_nodes(count: int, **env: str) -> Iterator[tuple[str, dict[str, str], list[subprocess.Popen[bytes]]]]:
+    """Start nodes of a Ray cluster on this machine, with tokens; yield its address, variables to join it, the nodes."""
     ray = str(Path(sys.executable).with_name("ray"))
     own = {"PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 32, "OMP_NUM_THREADS": "1", **env}
     port = str(random.SystemRandom().randrange(20_000, 30_000))
@@ -147,7 +194,7 @@ def ray_nodes(count: int, **env: str) -> Iterator[tuple[str, dict[str, str]]]:
                     nodes.append(subprocess.Popen(words, env={**os.environ, **own}, stdout=log, stderr=log))
                 text = wait_for_line(Path(temporary, f"{number}.log"), nodes[-1])
                 address = address or re.findall(r"Local node IP: (\S+)", text)[0] + f":{port}"
-            yield address, own
+            yield address, own, nodes
         finally:
             for node in reversed(nodes):
                 below = psutil.Process(node.pid).children(recursive=True) if node.poll() is None else []

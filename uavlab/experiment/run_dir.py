@@ -56,16 +56,26 @@ def lock_run_dir(folder: Path | None, new: bool = False) -> Iterator[None]:
                 require_empty(folder, run=True)
             for rest in folder.glob(UNFINISHED):
                 rest.unlink()
-            now = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
-            path.write_text(f"process {os.getpid()} on {platform.node()} since {now}\n", encoding="utf-8")
+            sign_lock(path)
         except Timeout as error:
-            owner = path.read_text(encoding="utf-8").strip() or "another process"
+            owner = lock_owner(path)
             raise ConfigError(f"{folder}: in use by {owner}; wait until that run has ended, or stop it.") from error
         except OSError as error:
             raise ResourceError(f"{folder}: cannot be written ({error.strerror}); choose another folder.") from error
         yield
     finally:  # also after an interrupt: a notebook's traceback keeps this frame and its lock alive
         lock.release()
+
+
+def sign_lock(path: Path) -> None:
+    """Write into a lock that this process holds which one that is."""
+    now = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
+    path.write_text(f"process {os.getpid()} on {platform.node()} since {now}\n", encoding="utf-8")
+
+
+def lock_owner(path: Path) -> str:
+    """Return which process holds a lock, as it wrote itself."""
+    return path.read_text(encoding="utf-8").strip() or "another process"
 
 
 def rank_folder(folder: Path, rank: int) -> Path:

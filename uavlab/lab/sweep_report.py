@@ -15,8 +15,9 @@ from uavlab.lab.page import Page
 from uavlab.lab.plots.charts import Table, list_downwards
 from uavlab.lab.plots.style import add_curve, blank, in_lines, pen, plain, short
 from uavlab.lab.plots.views import views
-from uavlab.sweeps.driver import TRIALS
+from uavlab.sweeps.driver import TRIALS, Row
 from uavlab.sweeps.table import ALL, Summary, SweepTable, settings_text
+from uavlab.workers.names import is_external, is_installed
 
 NAME = "report.html"  # in the folder of a sweep
 STEPS = 101  # thresholds of a profile
@@ -58,11 +59,17 @@ def write_sweep_report(table: SweepTable) -> Path:
     page.add("h2", "The sweep")
     page.add("pre", json.dumps(table.sweep.stored(), indent=1))
     page.add("p", "A folder of a trial is a run:")
-    first = str(table.folder / TRIALS / table.rows[0]["trial"])
-    page.add("pre", f"{program()} evaluate {shlex.quote(first)}\n{program()} report {shlex.quote(first)}")
+    page.add("pre", "\n".join(_commands(table, table.rows[0])))
     path = table.folder / NAME
     page.write(path)
     return path
+
+
+def _commands(table: SweepTable, row: Row) -> list[str]:
+    """Return commands for the run of a trial; code that its folder alone may not start is named."""
+    name, folder = row["preset"], shlex.quote(str(table.folder / TRIALS / row["trial"]))
+    env = f" --env {shlex.quote(name)}" if is_external(name) and not is_installed(name) else ""
+    return [f"{program()}{env} {command} {folder}" for command in ("evaluate", "report")]
 
 
 def _failures(table: SweepTable) -> list[list[str]]:
@@ -80,7 +87,10 @@ def _add_figures(page: Page, table: SweepTable) -> None:
     page.add_table(Table(["preset", "settings", "seeds", "interquartile mean"], rows), "As a table")
     if table.sweep.search:
         page.add("h2", "The search")
-        page.add_figure(_search(table))
+        if means := _proposals(table):
+            page.add_figure(_search(means))
+        else:
+            page.add("p", "No proposal has a score in each of its trials.")
     page.add("h2", "Performance profiles")
     page.add("p", PROFILES)
     page.add_figure(views(lambda preset: _profiles(table, own[preset]), preset=presets))
@@ -130,20 +140,22 @@ def _profiles(table: SweepTable, summaries: Sequence[Summary]) -> go.Figure:
     return figure.update_yaxes(range=[-0.02, 1.02])
 
 
-def _search(table: SweepTable) -> go.Figure:
-    """Draw the mean score of each proposal in the order of the search, and the best so far."""
-    order = list(dict.fromkeys(settings_text(row) for row in table.rows))
-    own: dict[str, list[Any]] = {name: [] for name in order}
+def _proposals(table: SweepTable) -> dict[int, tuple[str, float]]:
+    """Return settings and mean score of each proposal of a search whose trials all have one, by its number."""
+    own: dict[str, list[Any]] = {}
     for row in table.rows:
-        own[settings_text(row)].append(row.get("score"))
-    means = {name: sum(scores) / len(scores) for name, scores in own.items() if None not in scores}
-    numbers = [number for number, name in enumerate(order, 1) if name in means]
-    best = [max(list(means.values())[: at + 1]) for at in range(len(means))]
-    title = f"Best: {max(means, key=lambda name: means[name])}" if means else ""
-    figure = blank(title, "proposal", "mean score over presets and seeds")
-    figure.add_scatter(
-        x=numbers, y=short(means.values()), mode="markers", name="proposal", text=[*map(plain, means)], **pen(0)
-    )
+        own.setdefault(settings_text(row), []).append(row.get("score"))
+    each = enumerate(own.items(), 1)
+    return {number: (name, sum(scores) / len(scores)) for number, (name, scores) in each if None not in scores}
+
+
+def _search(proposals: dict[int, tuple[str, float]]) -> go.Figure:
+    """Draw the mean score of each proposal in the order of the search, and the best so far."""
+    numbers, names, means = [*proposals], *zip(*proposals.values(), strict=True)
+    best = [max(means[: at + 1]) for at in range(len(means))]
+    figure = blank(f"Best: {names[means.index(best[-1])]}", "proposal", "mean score over presets and seeds")
+    figure.update_xaxes(dtick=-(-numbers[-1] // 10))  # whole numbers
+    figure.add_scatter(x=numbers, y=short(means), mode="markers", name="proposal", text=[*map(plain, names)], **pen(0))
     return figure.add_scatter(x=numbers, y=short(best), mode="lines", name="best so far", line={**pen(1)["line"]})
 
 

@@ -68,7 +68,8 @@ def _misfits(given: Range) -> list[str]:
             given.log or any(n is not None for n in numbers)
         )
     if given.low is None or given.high is None:
-        return ["expected low and high, or values"]
+        got = ", ".join(name for name in ("low", "high") if getattr(given, name) is not None) or "neither"
+        return [f"expected low and high, or values, got {got}"]
     return [
         text
         for wrong, text in (

@@ -10,11 +10,13 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Le, Len
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.installation import program
+from uavlab.core.installation import entry, program
+from uavlab.core.registry import ENVIRONMENTS, LEARNERS, Registry
 from uavlab.core.text import quote, suggest, yaml_lines
 from uavlab.experiment.build import preset_values, task
 from uavlab.experiment.config import ELSEWHERE, LARGEST_FILE, model_of, read_yaml, toggle_layer
-from uavlab.experiment.presets import presets
+from uavlab.experiment.names import require_preset
+from uavlab.experiment.presets import PRESETS, presets
 from uavlab.experiment.sizes import AUTO, AUTOMATIC
 from uavlab.experiment.validation import (
     as_stored,
@@ -27,11 +29,14 @@ from uavlab.experiment.validation import (
 from uavlab.runtime.toggles import TOGGLES
 from uavlab.storage.files import read_regular
 from uavlab.sweeps.ranges import Search, search_problems
+from uavlab.workers.names import is_external
 
 MOST = 10_000  # trials
 OWN = {"seed": "seeds", "runs": "seeds"}  # settings that the sweep sets, and the key that does
 SYNONYMS = {"preset": "presets", "seed": "seeds", "set": "settings", "parameters": "grid", "toggles": "settings"}
 Seed = Annotated[int, Ge(0), Le(2**31)]
+Given = list[tuple[str, str, list[Any]]]
+"""Settings with the place where they stand, and their values."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,7 @@ class Sweep:
     """What a sweep trains and where; a file has these keys, of which ``presets`` alone is required.
 
     Attributes:
-        presets: Names of presets.
+        presets: Names of presets, or of external environments, such as ``pettingzoo:MODULE`` and ``FILE.py:FACTORY``.
         settings: Settings of every trial, by name; ``toggles`` is a named set of toggles.
         grid: Lists of values by name; every combination of them is trained.
         search: In place of ``grid``: ``ranges``, ``trials``, ``batch`` and ``seed`` of a search by Optuna.
@@ -129,19 +134,47 @@ def _problems(sweep: Sweep, origins: Mapping[str, str]) -> Iterator[str]:
         yield f"address: is of a Ray cluster{at('address')}; set engine: ray"
     for name, (low, high) in (sweep.scale or {}).items():
         if name not in sweep.presets or not (math.isfinite(low) and math.isfinite(high) and low < high):
-            yield f"scale.{name}: expected [lowest, highest] score of one of the presets{at(f'scale.{name}')}"
+            got = f"got [{low:g}, {high:g}]{'' if name in sweep.presets else f' of {quote(name)}'}"
+            yield f"scale.{name}: expected [lowest, highest] score of one of the presets, {got}{at(f'scale.{name}')}"
     yield from (wrong := [*search_problems(sweep.search, at)])
     given = _given(sweep, at)
     yield from _twice(sweep, given)
     if not (sweep.search and wrong) and sweep.count > MOST:
         yield f"{sweep.count:,} trials; expected at most {MOST:,}{at('search' if sweep.search else 'grid')}"
     for name in sweep.presets:
-        if name not in presets():
-            yield f"unknown preset {quote(name)}{at('presets')}{suggest(name, presets())}"
-        elif sweep.presets.count(name) > 1:
+        if sweep.presets.count(name) > 1:
             yield f"presets: {quote(name)} is given twice{at('presets')}"
+        elif problem := _wrong_preset(name, at("presets")):
+            yield problem
         else:
             yield from _wrong_settings(name, given)
+            yield from _unknown_elsewhere(name, given, at("presets"))
+
+
+def _wrong_preset(name: str, place: str) -> str | None:
+    """Return why a name is none of a preset; an external environment is registered by it."""
+    try:
+        if is_external(name):
+            require_preset(name)
+    except ConfigError as error:
+        return f"{str(error).removesuffix('.')}{place}"
+    return None if name in presets() else f"unknown preset {quote(name)}{place}{suggest(name, presets())}"
+
+
+def _unknown_elsewhere(preset: str, given: Given, place: str) -> Iterator[str]:
+    """Yield what a user's own code registered in this process, but not in those of trials."""
+    if entry()[0] != "-m":
+        return  # their processes run the same file
+    env = presets()[preset].env
+    named: list[tuple[Registry[Any], str, str]] = [(PRESETS, preset, place), (ENVIRONMENTS, env, place)]
+    for name, origin, values in given:
+        named += [(LEARNERS, str(value), origin) for value in values if name == "learner"] + [(TOGGLES, name, origin)]
+    for registry, name, origin in named:
+        if name in registry.places:
+            yield (
+                f"{registry.kind} {quote(name)} is registered in this process alone, expected in those of trials, too"
+                f"{origin}; let the file that registers it end with ul.main(), and run `python FILE.py sweep ...`"
+            )
 
 
 class _Origins:
@@ -152,10 +185,6 @@ class _Origins:
 
     def __call__(self, name: str) -> str:
         return self.origins.get(name, "")
-
-
-Given = list[tuple[str, str, list[Any]]]
-"""Settings with the place where they stand, and their values."""
 
 
 def _given(sweep: Sweep, at: _Origins) -> Given:

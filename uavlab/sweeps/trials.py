@@ -19,8 +19,9 @@ from uavlab.core.installation import program
 from uavlab.core.text import one_line
 from uavlab.experiment import scores
 from uavlab.experiment.config import Config, Layer, configure, toggle_layer
+from uavlab.experiment.names import require_preset
 from uavlab.experiment.run import Run
-from uavlab.experiment.run_dir import CONFIG
+from uavlab.experiment.run_dir import CONFIG, lock_owner, sign_lock
 from uavlab.storage.files import json_digest, read_json, write_json
 from uavlab.sweeps.spec import Sweep
 
@@ -117,12 +118,15 @@ def run_trial(folder: Path, request: Mapping[str, Any], stop: Event) -> Result |
         ResourceError: The result cannot be written.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder.parent / f".{folder.name}.lock", timeout=WAIT, thread_local=False)
+    path = folder.parent / f".{folder.name}.lock"
+    lock = FileLock(path, timeout=WAIT, thread_local=False)
     try:
         lock.acquire()
     except Timeout as error:
-        raise ConfigError(f"{folder}: another process has worked on this trial for {WAIT} s; stop it.") from error
+        owner = lock_owner(path)
+        raise ConfigError(f"{folder}: still in use by {owner}, expected its end within {WAIT} s; stop it.") from error
     try:
+        sign_lock(path)
         if result := read_result(folder, request["episodes"]):
             return result
         try:
@@ -145,6 +149,7 @@ def run_trial(folder: Path, request: Mapping[str, Any], stop: Event) -> Result |
 
 def _train_and_score(folder: Path, request: Mapping[str, Any], stop: Event) -> Result | None:
     (folder / RESULT).unlink(missing_ok=True)  # of a failure before
+    require_preset(request["preset"])  # which the sweep names, so that the folder may name it, too
     run = Run.resume(folder) if (folder / CONFIG).exists() else Run(configure_trial(request), folder)
     for _ in run.train():
         if stop.is_set():

@@ -117,15 +117,20 @@ def require_trusted(folder: Path, name: str) -> None:
     Raises:
         ConfigError: The environment is a file, a factory, or no installed package.
     """
-    origin = parse(name)
-    module = origin.target.partition(":")[0] if ":" in origin.target else ""
-    module = origin.target if origin.kind == "pettingzoo" else module
-    if origin.kind == "factory" or (module and not _installed(module)):
+    if not is_installed(name):
         own = quote(name)
         raise ConfigError(
             f"{folder}: trained on {own}, code that a run's folder must not start by itself; if you trust it, "
             f"run `{program()} --env {shlex.quote(name)} COMMAND ...`, or ul.external({own}) in Python first."
         )
+
+
+def is_installed(name: str) -> bool:
+    """Return whether an external environment is of an installed package, and no file or factory."""
+    origin = parse(name)
+    module = origin.target.partition(":")[0] if ":" in origin.target else ""
+    module = origin.target if origin.kind == "pettingzoo" else module
+    return origin.kind != "factory" and (not module or _installed(module))
 
 
 def _installed(module: str) -> bool:

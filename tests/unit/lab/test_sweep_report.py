@@ -7,27 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.sweeps import small
+from tests.support.sweeps import table
 from tests.support.web_page import loaded_addresses
 from uavlab.lab import sweep_report
 from uavlab.lab.sweep_report import write_sweep_report
 from uavlab.sweeps.table import SweepTable
-from uavlab.sweeps.trials import Trial
-
-
-def table(folder: Path, scores: dict[tuple[str, Any], list[float | None]], **keys: Any) -> SweepTable:
-    """Return a table of these scores by preset and value of ``lr``."""
-    rows: list[dict[str, Any]] = []
-    for (preset, lr), own in scores.items():
-        for seed, score in enumerate(own):
-            trial = Trial(preset, {"lr": lr}, seed, {"lr": lr})
-            row = {"number": len(rows), "trial": trial.name, "preset": preset, "settings": {"lr": lr}, "seed": seed}
-            failed = {"status": "diverged", "reason": "<b>nan</b>"}
-            rows.append(
-                {**row, "status": "complete", "reason": "", "score": score, **({} if score is not None else failed)}
-            )
-    presets = list(dict.fromkeys(preset for preset, _ in scores))
-    return SweepTable(folder, small(presets=presets, settings={}, **keys), tuple(rows))
 
 
 def page_of(own: SweepTable) -> tuple[str, list[dict[str, Any]]]:
@@ -72,6 +56,17 @@ def test_a_search_is_drawn_in_its_order(tmp_path: Path) -> None:
     _, (_, drawn, _) = page_of(table(tmp_path, scores, search=search))
     proposals, best = drawn["data"]
     assert (proposals["x"], proposals["y"], best["y"]) == ([1, 2, 4], [2.0, 5.0, 3.0], [2.0, 5.0, 5.0])
+    assert drawn["layout"]["title"]["text"].startswith("Best: lr=0.1")
+    text, figures = page_of(table(tmp_path, {("pursuit", 0.3): [1.0, None]}, search=search))
+    assert "No proposal has a score in each of its trials." in text
+    assert len(figures) == 2
+
+
+def test_code_that_a_folder_may_not_start_is_named(tmp_path: Path) -> None:
+    for name, env in (("mine.py:make", " --env mine.py:make"), ("pettingzoo:mpe2.simple_tag_v3", ""), ("pursuit", "")):
+        row = {"preset": name, "trial": "t"}
+        own = table(tmp_path, {("pursuit", 0.1): [1.0]})
+        assert sweep_report._commands(own, row)[0] == f"uavlab{env} evaluate {tmp_path}/trials/t"
 
 
 def test_a_sweep_without_a_score(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_an_unknown_host_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    with pytest.raises(ConfigError, match="the host is not known"):
+    with pytest.raises(ConfigError, match=r"the host is not known \(.*\), expected a name .*such as 10\.0\.0\.1:1\."):
         require_private("absent.invalid:1")
 
 
@@ -76,9 +76,19 @@ def test_a_port_that_nobody_listens_at_is_refused() -> None:
 @pytest.mark.parametrize(
     ("probe", "message"),
     [
-        ("import time; time.sleep(60)", "no Ray cluster answered in 1 s; is it one?"),
-        ("raise OSError('no\\tway')", r"no Ray cluster can be joined there: OSError: no\tway; see its logs."),
-        ("raise OSError('InvalidAuthToken: wrong')", "there: its token is another one; set RAY_AUTH_MODE=token and"),
+        (
+            "import time; time.sleep(60)",
+            "no Ray cluster answered in 1 s, expected the head node of one; check it by `ray status --address=10.0.0.1",
+        ),
+        (
+            "raise OSError('no\\tway')",
+            r"no Ray cluster can be joined there: OSError: no\tway, expected a cluster with the same Ray and Python; "
+            "check it by `ray status --address=10.0.0.1:7`; its logs are below /tmp/ray on its head node.",
+        ),
+        (
+            "raise OSError('InvalidAuthToken: wrong')",
+            "joined there: it asks for another token; set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN as there.",
+        ),
     ],
 )
 def test_what_cannot_be_joined_is_refused_in_time(monkeypatch: pytest.MonkeyPatch, probe: str, message: str) -> None:
@@ -93,12 +103,15 @@ def test_what_can_be_joined_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> N
     require_cluster("a:1")
 
 
+AUTH = dict.fromkeys([ray_engine.MODE, *ray_engine.TOKENS])
+
+
 class Cluster:
     """Something like the package ray, which runs tasks at once."""
 
     def __init__(self, cpus: float = 6, gpus: float = 0, fails: Exception | None = None) -> None:
         self.resources, self.fails, self.log = {"CPU": cpus, "GPU": gpus}, fails, []
-        self.exceptions = SimpleNamespace(RayError=LookupError)
+        self.exceptions = SimpleNamespace(RayError=LookupError, RayTaskError=IndexError)
         self.polls = 2
         self.ends: Exception = LookupError("its worker was killed")
         self.util = SimpleNamespace(get_node_ip_address=lambda: "127.0.0.1")
@@ -111,6 +124,11 @@ class Cluster:
 
     def cluster_resources(self) -> dict[str, float]:
         return self.resources
+
+    def nodes(self) -> list[dict[str, Any]]:
+        half = {"CPU": self.resources["CPU"] / 2, "GPU": self.resources["GPU"] / 2}
+        lost = {"Alive": False, "Resources": {"GPU": 8.0}}
+        return [lost, {"Alive": True, "Resources": half}, {"Alive": True, "Resources": {**half}}]
 
     def remote(self, **options: Any) -> Any:
         def task(function: Any) -> Any:
@@ -140,7 +158,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     monkeypatch.setattr(ray_engine, "require", lambda *given: None)
     monkeypatch.setattr(ray_engine, "require_reachable", lambda address: None)
     monkeypatch.setattr(ray_engine, "require_cluster", lambda address: None)
-    for name in {**ray_engine.QUIET, **ray_engine.LOCAL}:
+    for name in {**ray_engine.QUIET, **ray_engine.LOCAL, **AUTH}:
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     handler = signal.signal(signal.SIGTERM, lambda *given: None)
@@ -197,8 +215,18 @@ def test_what_a_node_raises_is_the_error(cluster: Cluster) -> None:
         with pytest.raises(ResourceError, match=r"^t: cannot start a process\.$"):
             engine.run(Path("t"), "request", Event())
         cluster.polls, cluster.ends = 2, ConnectionError("no head")
-        with pytest.raises(ResourceError, match=r"the Ray cluster is lost \(ConnectionError: no head"):
+        with pytest.raises(ResourceError, match=r"the Ray cluster is lost \(ConnectionError: no head\), .*it goes on"):
             engine.run(Path("t"), "request", Event())
+
+
+def test_a_node_that_lacks_something_is_an_error(cluster: Cluster) -> None:
+    cluster.ends, stop = IndexError("No module named 'uavlab'"), Event()
+    with open_engine(small(engine="ray")) as engine:
+        with pytest.raises(ResourceError, match=r"a node cannot start a trial \(No module named 'uavlab'\), expected"):
+            engine.run(Path("t"), "request", stop)
+        cluster.polls = 2
+        stop.set()  # then it was cancelled
+        engine.run(Path("t"), "request", stop)
 
 
 def test_a_cluster_that_fails_is_one_error(cluster: Cluster) -> None:
@@ -207,15 +235,58 @@ def test_a_cluster_that_fails_is_one_error(cluster: Cluster) -> None:
         pass
     assert [name for name, _ in cluster.log] == ["init", "shutdown"] * 3 + ["shutdown"]
     joined = small(engine="ray", address="127.0.0.1:1")
-    with pytest.raises(ConfigError, match="no Ray cluster can be joined there"), open_engine(joined):
+    with pytest.raises(ConfigError, match=r"can be joined there: .*; check it by `ray status"), open_engine(joined):
         pass
 
 
 def test_a_cluster_without_gpus_is_refused(cluster: Cluster) -> None:
     with (
-        pytest.raises(ResourceError, match=r"the cluster has 0, expected 0\.5"),
+        pytest.raises(ResourceError, match=r"no node of the cluster has more than 0, expected 0\.5 .*set gpus: 0, or"),
         open_engine(small(engine="ray", gpus=0.5)),
     ):
+        pass
+
+
+def test_a_trial_needs_its_gpus_on_one_node(cluster: Cluster) -> None:
+    cluster.resources["GPU"] = 2.0
+    with open_engine(small(engine="ray", gpus=1)):
+        pass
+    with pytest.raises(ResourceError, match="no node of the cluster has more than 1"):
+        open_engine(small(engine="ray", gpus=2)).__enter__()
+
+
+@pytest.mark.parametrize(
+    ("given", "mode", "token"),
+    [
+        ({}, "token", ray_engine.TOKEN),
+        ({"RAY_AUTH_MODE": "disabled"}, "token", ray_engine.TOKEN),
+        ({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "mine"}, "token", "mine"),
+        ({"RAY_AUTH_TOKEN_PATH": "/mine"}, "token", None),
+    ],
+)
+def test_a_cluster_of_its_own_asks_for_a_token(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, given: dict[str, str], mode: str, token: str | None
+) -> None:
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    before = dict(os.environ)
+    with open_engine(small(engine="ray")):
+        assert (os.environ["RAY_AUTH_MODE"], os.environ.get("RAY_AUTH_TOKEN")) == (mode, token)
+    assert dict(os.environ) == before
+    with open_engine(small(engine="ray", address="127.0.0.1:1")):
+        assert {name: os.environ.get(name) for name in AUTH} == {name: given.get(name) for name in AUTH}
+    assert len(ray_engine.TOKEN) == 64
+
+
+def test_ray_that_was_imported_before_has_no_token(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_engine, "FIRST", False)
+    with pytest.raises(ResourceError, match=r"Ray was imported before the sweep, .*start the sweep in a new one"):
+        open_engine(small(engine="ray")).__enter__()
+    assert cluster.log == []
+    with open_engine(small(engine="ray", address="127.0.0.1:1")):
+        pass
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    with open_engine(small(engine="ray")):
         pass
 
 

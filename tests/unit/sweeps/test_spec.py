@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.registries import registered, registered_outside
 from uavlab.core.errors import ConfigError
+from uavlab.core.registry import ENVIRONMENTS
+from uavlab.sweeps import spec
 from uavlab.sweeps.spec import read_sweep
 
 FILE = """
@@ -40,6 +43,33 @@ def test_a_search_counts_its_trials() -> None:
     assert (sweep.count, sweep.all_seeds) == (10, [3, 4])
     assert sweep.ranges is not None
     assert (sweep.ranges.batch, sweep.ranges.seed) == (4, 0)
+
+
+def test_an_external_environment_is_a_preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("from tests.support.strangers import Hill as make")
+    names = ["mine.py:make,moves=3", "mine.py:make,moves=4"]
+    with registered():
+        sweep = read_sweep({"presets": names, "settings": {"learner": "mappo", "workers": 1}, "seeds": 1})
+        assert sweep.presets == names
+        assert ENVIRONMENTS[names[1]].learner == "mappo"
+        with pytest.raises(ConfigError, match=r"mine\.py:make,moves=4: unknown setting 'obstacles'"):
+            read_sweep({"presets": [names[1]], "settings": {"obstacles": 3}})
+        with pytest.raises(ConfigError, match="absent"):
+            read_sweep({"presets": ["mine.py:absent"]})
+
+
+def test_what_trials_do_not_know_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = {"presets": ["drift_quick"], "settings": {"learner": "reinforce", "doubled": 2}}
+    with registered_outside():
+        with pytest.raises(ConfigError) as raised:
+            read_sweep(mine)
+        for what in ("preset 'drift_quick'", "environment 'drift'", "learner 'reinforce'", "toggle 'doubled'"):
+            assert f"{what} is registered in this process alone, expected in those of trials, too" in str(raised.value)
+        with pytest.raises(ConfigError, match="learner 'reinforce' is registered"):
+            read_sweep({"presets": ["spread"], "grid": {"learner": ["masac", "reinforce"]}})
+        monkeypatch.setattr(spec, "entry", lambda: ["mine.py"])  # whose process the driver is, too
+        assert read_sweep(mine).presets == ["drift_quick"]
 
 
 @pytest.mark.parametrize("what", [None, 3, ["leader_follower"]])

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
+from tests.support.registries import registered
 from tests.support.sweeps import SETTINGS, small
 from uavlab.core.errors import ConfigError, DivergedError
 from uavlab.experiment.run import Run
-from uavlab.experiment.run_dir import read_status
+from uavlab.experiment.run_dir import read_status, sign_lock
 from uavlab.sweeps import trials
 from uavlab.sweeps.trials import (
     RESULT,
@@ -129,10 +130,33 @@ def test_a_refused_trial_may_be_mended(tmp_path: Path) -> None:
     assert done["status"] == "complete"
 
 
+def test_code_that_the_sweep_names_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("from tests.support.strangers import Hill as make")
+    settings = {"updates": 2, "worlds": 2, "workers": 1, "evaluate_episodes": 2, "rollout_steps": 4}
+    named = json.loads(Trial("mine.py:make,moves=3", settings, 0).request(2))
+    stop = Event()
+    stop.set()
+    with registered():
+        assert run_trial(tmp_path / "t", named, stop) is None
+    with registered():  # as another process, which knows nothing of it
+        other = run_trial(tmp_path / "t", request(), Event())
+        assert other is not None
+        assert (other["status"], "must not start by itself" in other["reason"]) == ("refused", True)
+        done = run_trial(tmp_path / "t", named, Event())
+    assert done is not None
+    assert (done["status"], done["updates"], done["not_exact"]) == ("complete", 2, [])
+    absent = run_trial(tmp_path / "u", {**named, "preset": "absent.py:make"}, Event())
+    assert absent is not None
+    assert (absent["status"], "absent.py" in absent["reason"]) == ("refused", True)
+
+
 def test_two_processes_do_not_train_one_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trials, "WAIT", 0.05)
-    with FileLock(tmp_path / ".t.lock"), pytest.raises(ConfigError, match="another process has worked on this trial"):
-        run_trial(tmp_path / "t", request(), Event())
+    with FileLock(path := tmp_path / ".t.lock"):
+        sign_lock(path)
+        with pytest.raises(ConfigError, match=rf"still in use by process {os.getpid()} on .* since .*; stop it\."):
+            run_trial(tmp_path / "t", request(), Event())
     assert not (tmp_path / "t").exists()
 
 
