@@ -67,9 +67,9 @@ def write_sweep_report(table: SweepTable) -> Path:
 
 def _commands(table: SweepTable, row: Row) -> list[str]:
     """Return commands for the run of a trial; code that its folder alone may not start is named."""
-    name, folder = row["preset"], shlex.quote(str(table.folder / TRIALS / row["trial"]))
-    env = f" --env {shlex.quote(name)}" if is_external(name) and not is_installed(name) else ""
-    return [f"{program()}{env} {command} {folder}" for command in ("evaluate", "report")]
+    name, folder = row["preset"], str(table.folder / TRIALS / row["trial"])
+    env = ["--env", name] if is_external(name) and not is_installed(name) else []
+    return [f"{program()} {shlex.join([*env, command, folder])}" for command in ("evaluate", "report")]
 
 
 def _failures(table: SweepTable) -> list[list[str]]:
