@@ -255,11 +255,14 @@ def test_a_trial_needs_its_gpus_on_one_node(cluster: Cluster) -> None:
         open_engine(small(engine="ray", gpus=2)).__enter__()
 
 
+FRESH = "a fresh one"  # a name of a case must be the same in all processes of pytest
+
+
 @pytest.mark.parametrize(
     ("given", "mode", "token"),
     [
-        ({}, "token", ray_engine.TOKEN),
-        ({"RAY_AUTH_MODE": "disabled"}, "token", ray_engine.TOKEN),
+        ({}, "token", FRESH),
+        ({"RAY_AUTH_MODE": "disabled"}, "token", FRESH),
         ({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "mine"}, "token", "mine"),
         ({"RAY_AUTH_TOKEN_PATH": "/mine"}, "token", None),
     ],
@@ -269,7 +272,7 @@ def test_a_cluster_of_its_own_asks_for_a_token(
 ) -> None:
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    before = dict(os.environ)
+    before, token = dict(os.environ), ray_engine.TOKEN if token == FRESH else token
     with open_engine(small(engine="ray")):
         assert (os.environ["RAY_AUTH_MODE"], os.environ.get("RAY_AUTH_TOKEN")) == (mode, token)
     assert dict(os.environ) == before
