@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Le
 
-from uavlab.core.registry import ENVIRONMENTS, Environment, Place
+from uavlab.core.registry import ENVIRONMENTS, Environment
 from uavlab.workers.description import Description
 from uavlab.workers.names import Origin, compose, is_external, parse
 from uavlab.workers.processes import describe
@@ -69,7 +69,8 @@ def _changed(origin: Origin) -> int:
 def _register(origin: Origin) -> None:
     """Make an environment in a worker, and register what it is; the entry of earlier code is replaced."""
     _CODE[origin.name], description = _changed(origin), describe(origin)
-    ENVIRONMENTS.register(origin.name, _entry(origin, description), Place(__name__, origin.target, origin.name))
+    ENVIRONMENTS.pop(origin.name, None)
+    ENVIRONMENTS.register(origin.name, _entry(origin, description))
 
 
 def _entry(origin: Origin, description: Description) -> Environment:

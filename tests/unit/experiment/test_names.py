@@ -11,7 +11,9 @@ import pytest
 import uavlab as ul
 from tests.support.cli_runner import uavlab
 from uavlab.core.errors import ConfigError, FileError
+from uavlab.core.registry import ENVIRONMENTS
 from uavlab.experiment import names
+from uavlab.workers.names import is_external
 
 ROOT = Path(__file__).parents[3]
 TEAM = str(ROOT / "figures" / "tour")
@@ -61,6 +63,8 @@ print(json.dumps(results))
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Work in a folder with a run of an environment that is not registered."""
     monkeypatch.chdir(tmp_path)
+    for name in filter(is_external, list(ENVIRONMENTS)):  # of other tests, which a new process does not know
+        monkeypatch.delitem(ENVIRONMENTS, name)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "config.json").write_text('{"preset": "elsewhere_made", "values": {}}')
     return tmp_path

@@ -155,6 +155,7 @@ class Cluster:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     monkeypatch.setitem(sys.modules, "ray", own := Cluster())  # type: ignore[arg-type]
+    monkeypatch.setattr(ray_engine, "FIRST", True)  # another test of this process may have imported Ray
     monkeypatch.setattr(ray_engine, "require", lambda *given: None)
     monkeypatch.setattr(ray_engine, "require_reachable", lambda address: None)
     monkeypatch.setattr(ray_engine, "require_cluster", lambda address: None)
