@@ -20,6 +20,8 @@ from tests.support.registries import registered
 
 PASSED: set[str] = set()  # rows that ended as they say
 
+os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])  # processes import environments of tests
+
 
 @pytest.fixture(scope="module")
 def complete_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
