@@ -20,8 +20,6 @@ from tests.support.registries import registered
 
 PASSED: set[str] = set()  # rows that ended as they say
 
-os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])  # processes import environments of tests
-
 
 @pytest.fixture(scope="module")
 def complete_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -37,6 +35,7 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))  # processes import environments of tests
     with registered():
         yield
 

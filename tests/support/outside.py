@@ -96,7 +96,7 @@ class Reinforce(ul.Learner):
     """Williams 1992: a linear policy of all agents, whose log densities are weighted by normalised returns."""
 
     def __init__(self, config: ReinforceConfig, spec: ul.EnvSpec, rng: ul.Streams, rt: ul.Runtime) -> None:
-        self.config, self.spec, self.runs = config, spec, len(rng.seeds)
+        self.config, self.spec, self.runs, self.ranks = config, spec, len(rng.seeds), rt.ranks
         first = 0.1 * rng.normal("actor", spec.obs * spec.action)
         self.actor = rt.grad(first, config.lr, 1.0)
         self._act = rt.kernel(mean_action, "act")
@@ -118,10 +118,15 @@ class Reinforce(ul.Learner):
 
     def _ascend(self, data: ul.Rollout) -> ul.Update:
         returns = data.reward.flip(1).cumsum(1).flip(1)
-        advantage = (returns - returns.mean((1, 2), keepdim=True)) / (returns.std((1, 2), keepdim=True) + 1e-6)
+        off = returns - self.mean(returns)
+        advantage = off / (self.mean(off.square()).sqrt() + 1e-6)
         rows = (data.obs[:, :-1].flatten(1, 2), data.action[:, :-1].flatten(1, 2), advantage.flatten(1, 2))
         metrics, norm = self.actor(self._loss, self.actor.parameter, *(ul.Rows(part, 1) for part in rows))
         return ul.Update({**metrics, "actor_norm": norm})
+
+    def mean(self, rows: Tensor) -> Tensor:
+        """Return the mean over the rows of all ranks, which is that of this process where it trains alone."""
+        return self.ranks.mean(rows.mean((1, 2), keepdim=True))
 
     def loss(self, theta: Tensor, obs: Tensor, action: Tensor, advantage: Tensor) -> tuple[Tensor, dict[str, Any]]:
         off = action - mean_action(theta, obs, self.spec.action)
