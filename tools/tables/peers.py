@@ -83,8 +83,8 @@ def learning() -> list[str]:
         f"`{sizes['task']}`, scored every {sizes['iterations']} iterations; scores take no part in the times. MAPPO of "
         f"both on the simulator of uavlab, in BenchMARL through `ul.to_torchrl`: {sizes['worlds']} worlds, "
         f"{rollout['rollout_steps']} steps, {rollout['epochs']} passes of {rollout['minibatches']} minibatches, width "
-        f"{sizes['hidden']}, {facts['parameters']['actor']:,} and {facts['parameters']['critic']:,} parameters. Three "
-        "seeds show an order, not a factor. "
+        f"{sizes['hidden']}, {facts['parameters']['actor']:,} and {facts['parameters']['critic']:,} parameters. "
+        f"{len(rows)} seeds show an order, not a factor. "
         f"benchmarl {facts['versions']['benchmarl']}, torchrl {facts['versions']['torchrl']}; "
         f"`{short(record['command'])}`. {listed_machines([row['machine'] for row in record['rows']])}.",
         f"What differs. {' '.join(record['differences'])}",

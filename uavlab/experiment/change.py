@@ -47,8 +47,7 @@ def change(run: "Run", settings: Mapping[str, Any], by: str) -> Change | None:
     if not (changed := changed_values(run.config.values, config.values)):
         return None
     event, reasons = Change(run.number, changed, by), require_resumable(IN_MEMORY, run.config.values, config)
-    tracked = run.folder is not None and changed.keys() & OPENERS.keys()
-    trackers = trackers_of(run.folder, config.values) if tracked else None  # type: ignore[arg-type]
+    trackers = trackers_of(run.folder, config.values) if run.folder and changed.keys() & OPENERS.keys() else None
     other = _other(run, config)
     _hand_over(run, other)
     other.evals_since_best = 0 if run.config.run.patience is None else run.evals_since_best

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from uavlab.core.errors import ConfigError, RankError
 from uavlab.core.registry import Settings
@@ -62,21 +63,21 @@ def ends(run: "Run") -> bool:
     return run.done or (run.all_stop if run.rt.ranks.size > 1 else run.stopping)
 
 
-def compare(run: "Run", seconds: float) -> None:
-    """Set the seconds of the slowest rank after an update, and whether a rank was asked to end.
+def agree(run: "Run", seconds: float) -> None:
+    """Agree with the other ranks, after an update, on the seconds of the slowest and whether one was asked to end.
 
     Raises:
         ConfigError: A toggle fell back on some ranks alone, so that their steps would differ by rounding.
     """
-    ranks, count = run.rt.ranks, len(run.rt.fell_back)
+    ranks, names = run.rt.ranks, crc32(repr(sorted(run.rt.fell_back)).encode())
     ranks.note(run.number)
-    run.seconds, stop, most, least = ranks.largest(seconds, run.stopping, count, -count)
+    run.seconds, stop, most, least = ranks.largest(seconds, run.stopping, names, -names)
     run.all_stop = stop > 0
     if most == -least:
         return
     reasons = ranks.exchange("fell_back", run.rt.fell_back)
-    rank = next(rank for rank, own in enumerate(reasons) if len(own) == most)
-    name = next(name for name in reasons[rank] if any(name not in own for own in reasons))
+    each = ((rank, name) for rank, own in enumerate(reasons) for name in own)
+    rank, name = next((rank, name) for rank, name in each if any(name not in other for other in reasons))
     raise ConfigError(
         f"{name}={getattr(run.rt.requested, name)} fell back on rank {rank} and not on all: {reasons[rank][name]}; "
         "expected the same steps of all ranks. Go on without it: "

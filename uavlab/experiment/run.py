@@ -235,7 +235,7 @@ class Run:
                             self._update_interrupted = True
                             if (update := self._update(steps)) is None:
                                 break
-                            rank_runs.compare(self, before + time.monotonic() - began)
+                            rank_runs.agree(self, before + time.monotonic() - began)
                             progress = self._after(update)
                             late = before + time.monotonic() - began - self.seconds
                         yield progress

@@ -92,7 +92,7 @@ class GradientStep:
     @property
     def count(self) -> int:
         """Steps so far, of the parameter that took most of them (host sync)."""
-        return max(int(state["step"].item()) for adam in self.adams for state in adam.state.values())
+        return max((int(state["step"].item()) for adam in self.adams for state in adam.state.values()), default=0)
 
     def __call__(
         self, loss_fn: Callable[..., tuple[Tensor, dict[str, Any]]], *inputs: Any

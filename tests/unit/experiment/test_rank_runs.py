@@ -120,6 +120,15 @@ def test_a_toggle_that_falls_back_on_one_rank_alone_ends_all(tmp_path: Path) -> 
     assert [(each["status"], each["update"]) for each in records] == [("failed", 6)] * 2
 
 
+def test_ranks_that_each_lose_another_toggle_end_too(tmp_path: Path) -> None:
+    def lose_one(run: Run, rank: int) -> None:
+        if run.number == 5:
+            run.rt.fell_back[("compile", "prefetch")[rank]] = "lost"
+
+    with pytest.raises(ConfigError, match=r"compile=off fell back on rank 0 and not on all: lost"):
+        train(tmp_path / "run", tiny(), watch=lose_one)
+
+
 def test_a_toggle_that_falls_back_on_all_ranks_ends_none(tmp_path: Path) -> None:
     def lose_the_compiler(run: Run, rank: int) -> None:
         if run.number == 5:

@@ -333,6 +333,15 @@ def test_the_plain_adam_is_torchs_own_default(adam: Any, device: str, monkeypatc
     assert used == [{"single": own, "foreach": "multi_tensor", "fused": "fused"}[adam]]
 
 
+def test_steps_are_counted_from_none_on() -> None:
+    step, goal = build(torch.zeros(2, 3), LR, None), torch.ones(2, 3)
+    counts = [step.count]  # a learner may take its first step after the first row of metrics
+    for _ in range(2):
+        step(toward_goal, step.parameter, goal)
+        counts.append(step.count)
+    assert counts == [0, 1, 2]
+
+
 def test_on_a_cpu_no_step_is_counted_on_a_gpu() -> None:
     step = GradientStep([[torch.zeros(1)]], LR, None, False, Toggles(graph="update"))
     assert step.adams[0].param_groups[0]["capturable"] is False

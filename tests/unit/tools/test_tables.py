@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tools import tables
+from tools.tables import peers, scale, scores, speed
 from tools.tables import records as parts
-from tools.tables import scale, scores, speed
 from uavlab.benchmarks.suites import mapping, update
 from uavlab.benchmarks.suites.scale import CLUSTERS, plan_row
 from uavlab.profiling.scaling import Load
@@ -255,6 +255,47 @@ class TestScale:
         assert shown.splitlines()[3].endswith("| - | - |")
         assert len(shown.splitlines()) == 4
         assert text.startswith("2 seeds of each")
+
+    def test_workers(self, records: Callable[..., None]) -> None:
+        rows = [
+            {"setting": "alternating", "ms": 20.0, "over_first": 1.0, "low": 1.0, "high": 1.0},
+            {"setting": "overlap", "ms": 12.5, "over_first": 1.6, "low": 1.5, "high": 1.7},
+        ]
+        more = {"wait_s": 0.005, "worlds": 8, "workers": 4, "batch": 512, "environment_share": 0.6}
+        scaling = [{"workers": 2, "worlds": 8, "steps_per_s": 1300.0, "of_ideal": 0.925}]
+        records("bench_external", rows=rows, scaling=scaling, **more)
+        shown, text, by_workers = scale.parts()
+        assert shown.splitlines()[2:] == [
+            "| alternating | 20.0 | **1.00x** |",
+            "| overlap | 12.5 | **1.60x** [1.50, 1.70] |",
+        ]
+        assert "waits 5 ms" in text
+        assert "60% of the time, so overlap can gain 1.67 times at most" in text  # 1 / 0.6
+        assert by_workers.splitlines()[2] == "| 2 | 8 | 1,300 | 92% |"
+
+    def test_ranks(self, records: Callable[..., None]) -> None:
+        row = {"preset": "x", "ranks": 1, "cycles_per_s": 10.0, "agent_steps_per_s": 1280, "all_reduce_us": 0.0}
+        one = {**row, "gradient_bytes": 148_488, "efficiency": {"mean": 1.0, "low": 1.0, "high": 1.0}}
+        efficiency = {"mean": 0.7, "low": 0.6, "high": 0.8}
+        two = {**one, "ranks": 2, "agent_steps_per_s": 1792, "efficiency": efficiency, "all_reduce_us": 1237.1}
+        records("bench_ranks", rows=[one, two], machine={**HERE, "cores": 2})
+        shown, text = scale.parts()
+        assert shown.splitlines()[2] == "| x | 1 | 10.0 | 1,280 | 1.00 [1.00, 1.00] | 0 | 0 |"
+        assert shown.splitlines()[3] == "| x | 2 | 10.0 | 1,792 | 0.70 [0.60, 0.80] | 148 | 1,237 |"
+        assert text.startswith("Ranks by gloo on 2 cores")
+
+    def test_learning_beside_another_program(self, records: Callable[..., None]) -> None:
+        assert peers.learning() == []
+        rows = [
+            {"program": name, "seed": 3, "seconds": seconds, "curve": [[1.0, 0.5]] * count, "machine": HERE}
+            for name, seconds, count in (("uavlab", 10.0, 4), ("BenchMARL", 25.0, 5))
+        ]
+        sizes = RECORDS["peers_learning"]["sizes"]
+        rest = {name: RECORDS["peers_learning"][name] for name in ("programs", "differences", "goal")}
+        records("peers_learning", rows=rows, sizes={**sizes, "iterations": 10}, **rest)
+        shown, text, _ = peers.learning()
+        assert shown.splitlines()[2:] == ["| 3 | 10.0 | 40 | 25.0 | 50 | 2.5x |"]
+        assert "1 seeds show an order, not a factor" in text
 
     def test_devices(self, records: Callable[..., None]) -> None:
         load = Load(0.018, collect_s=0.002, gradient_bytes=8e6)
