@@ -226,7 +226,7 @@ def folders(device: str, folder: Path) -> Iterator[Case]:
     yield Case("predictions along a log", predicted)
 
 
-@group(4, "two ranks that share a GPU, by gloo, and two with a GPU each, by NCCL")
+@group(4, "two ranks that share a GPU, by gloo; by NCCL a group of one, and two with a GPU each")
 def ranks(device: str, folder: Path) -> Iterator[Case]:
     """Yield a run of two ranks, one that loses a rank, and one with a NaN, for each backend."""
     from tests.support import rank_runs
@@ -256,6 +256,26 @@ def ranks(device: str, folder: Path) -> Iterator[Case]:
             raise AssertionError(f"exit code {code}, {other['status']}: {other.get('reason', 'no reason')}")
         return other["reason"][:80]
 
+    def one_rank() -> str:
+        import torch
+        from torch import distributed
+
+        from uavlab.runtime.ranks import Group
+
+        need_gpus(1)
+        rows, store = torch.arange(6.0, device=device), distributed.HashStore()
+        distributed.init_process_group("cpu:gloo,cuda:nccl", store=store, rank=0, world_size=1)
+        group = Group(0, 1, store=store)
+        try:
+            results = [group.combine(rows, "sum"), group.combine(rows, "max"), group.from_first(rows)]
+            exchanged = group.exchange("case", [1])
+        finally:
+            group.close()
+        if not all(torch.equal(result, rows) for result in results) or exchanged != [[1]]:
+            raise ArithmeticError(f"got {results} and {exchanged}, expected {rows} and [[1]]")
+        return "sum, max, broadcast and exchange return the values of the only rank"
+
+    yield Case("nccl, a group of one", one_rank)
     for backend in ("gloo", "nccl"):
         yield Case(f"{backend}, equal learners", partial(equal, backend), 120)
         yield Case(f"{backend}, a rank is killed", partial(ended, backend, "kill", " ended without a reason"), 120)
@@ -267,7 +287,7 @@ def need_gpus(count: int) -> None:
     import torch
 
     if torch.cuda.device_count() < count:
-        raise NotTried(f"needs {count} GPUs, got {torch.cuda.device_count()}")
+        raise NotTried(f"needs {count} GPU{'s' * (count > 1)}, got {torch.cuda.device_count()}")
 
 
 @group(5, "waits of the host, kernels and busy time of a cycle", timed=True)
