@@ -40,7 +40,8 @@ def launch(
         f"--nproc-per-node={ranks}",
         f"--max-restarts={restarts}",
     ]
-    env = {**os.environ, "FAULT": fault, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    env = {**os.environ, "FAULT": fault, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, "PYTHONWARNINGS": "ignore"}
     env |= {"TORCH_CPP_LOG_LEVEL": "ERROR", **more}
     command = [*torchrun, "--standalone", str(Path(__file__).with_name(script)), *map(str, words)]
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
