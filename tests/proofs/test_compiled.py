@@ -7,14 +7,17 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
 import torch
 
 from tests.contracts.test_equality import check_equal, tasks
+from tests.support.device_checks import known
 from tests.support.fixtures_config import sizes
 from tests.unit.nets import test_attention as attention
+from uavlab.collectors import off_policy
 from uavlab.experiment.config import configure
 from uavlab.experiment.curriculum import Progression
 from uavlab.experiment.run import Run
@@ -41,6 +44,39 @@ def test_one_graph_holds_the_whole_network(recompute: float) -> None:
     torch.testing.assert_close(compiled(theta, x), net(theta, x), **attention.EXACT)
     (got,), (expected,) = (torch.autograd.grad(f(theta, x).square().sum(), theta) for f in (compiled, net))
     torch.testing.assert_close(got, expected, **attention.EXACT)
+
+
+def compiled_functions(env: str, learner: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the name of each function that a run compiled, once for each time."""
+    names: list[str] = []
+    plain, numbers = torch.compile, count()
+
+    def compile_traced(fn: Any, **options: Any) -> Any:
+        name = f"{fn.__name__} {next(numbers)}"  # several may have one name
+
+        def backend(graph: Any, inputs: Any) -> Callable:
+            names.append(name)
+            return graph.forward
+
+        return plain(fn, **options | {"mode": None}, backend=backend)
+
+    monkeypatch.setattr(torch, "compile", compile_traced)
+    monkeypatch.setattr(off_policy, "POOL_STEPS", 2)
+    own = {"updates": 6, "evaluate_every": 1000, **EAGER, "compile": "default"}
+    own |= known((env, learner), {"minibatches": 1})  # of one size
+    run = Run(configure(env, {"learner": learner}, sizes(env, learner), own))
+    for progress in run.train():
+        if progress.number == 5:  # the last one is scored
+            break
+    assert run.rt.fell_back == {}
+    return names
+
+
+@pytest.mark.parametrize(("env", "learner"), tasks())
+def test_each_function_is_compiled_once(env: str, learner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors have the same form at the start, after random and learned actions, and from a new pool."""
+    names = compiled_functions(env, learner, monkeypatch)
+    assert sorted(names) == sorted(set(names))
 
 
 def compilations(learner: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:

@@ -307,7 +307,8 @@ class OffPolicyCollector(WorldSource):
         floats = {} if spec.choices else {"action": (action, "R W A D")}
         self._check({"obs": (features_of(obs), "R W A O"), **floats})
         noise = self.rng.uniform("step", count, spec.step_noise).flatten(0, 1)
-        worlds, row = self._advance(self.env, self.worlds, action.flatten(0, 1), noise, self.pool)
+        action = action.flatten(0, 1).contiguous()  # of one form, so that the step is compiled once
+        worlds, row = self._advance(self.env, self.worlds, action, noise, self.pool)
         rows = self.by_run(row)
         self._check({"next_obs": (features_of(rows.next_obs), "R W A O"), "reward": (rows.reward, "R W A")})
         return worlds, rows

@@ -52,7 +52,7 @@ def start_worlds(env: Env[S], noise: Float[Tensor, "B K"], deaths: bool = False,
 
     With ``deaths`` they keep which agents go on, with ``tally`` figures of the episodes that end.
     """
-    state = env.initial(noise)
+    state = tree_map(Tensor.contiguous, env.initial(noise))  # as after a step, so that it is compiled once
     replaced = torch.zeros(len(noise), dtype=torch.int64, device=noise.device)
     parts = {"state": state, "obs": env.observe(state), "replaced": replaced}
     parts["stage_number"] = stage_numbers(env, noise)

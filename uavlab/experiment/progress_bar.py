@@ -36,7 +36,10 @@ def watch(run: Run) -> Iterator[Progress]:
     seconds = 0.5 if live else 60  # without a terminal or notebook, one line a minute
     bar = tqdm(total=config.run.updates, initial=run.number, unit="update", mininterval=seconds, maxinterval=seconds)
     every, since = config.run.report_every, run.number
+    run.rt.on_compile.append(lambda name: bar.set_postfix_str(f"compiling {name}"))
     with bar, _warnings_on_own_lines(bar), _log_on_own_lines(bar, config.run.log_level):
+        if run.rt.toggles.compile != "off":
+            bar.write("compiling first: about a minute, or seconds where the code is kept from an earlier run")
         for progress in run:
             bar.update(progress.number - bar.n)
             if progress.metrics:

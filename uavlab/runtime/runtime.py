@@ -39,6 +39,7 @@ class Runtime:
         monitor: Timer of the stages of the loop, or None.
         retries: Work repeated in smaller pieces because memory was refused, for the record of the run.
         ranks: This process among those that train the run.
+        on_compile: Functions that are called with the name of a function before it is compiled.
         microbatchers: One for each function whose batches are split, in the order in which functions were wrapped.
         toggles: The toggles in effect; those that cannot be used on this device have their defaults.
     """
@@ -49,6 +50,7 @@ class Runtime:
     monitor: Monitor | None = None
     retries: list[dict[str, Any]] = field(default_factory=list)
     ranks: Ranks = ALONE
+    on_compile: list[Callable[[str], Any]] = field(default_factory=list)
     microbatchers: list[Microbatcher] = field(default_factory=list)
     toggles: Toggles = field(init=False)
 
@@ -211,8 +213,12 @@ class Runtime:
         return self.microbatchers[-1]
 
     def _compile(self, fn: F, name: str) -> F:
-        compiled = wrappers.compile_function(fn, name, self.toggles.compile, partial(self.fall_back, "compile"))
-        return self.ranks.watch(compiled)
+        def announce(name: str) -> None:
+            for listener in self.on_compile:
+                listener(name)
+
+        fall_back = partial(self.fall_back, "compile")
+        return self.ranks.watch(wrappers.compile_function(fn, name, self.toggles.compile, fall_back, announce))
 
 
 def not_with_ranks(toggles: Toggles) -> dict[str, str]:

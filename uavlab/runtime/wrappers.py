@@ -1,13 +1,16 @@
 """Wrappers around pure functions of tensors: lower precision, recomputed activations, compilation."""
 
+import os
+import tempfile
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial, wraps
+from pathlib import Path
 from types import FunctionType
 from typing import Any, TypeVar
 
 import torch
-from torch._dynamo.exc import TorchDynamoException
 from torch.utils.checkpoint import checkpoint
 
 F = TypeVar("F", bound=Callable)
@@ -17,9 +20,9 @@ COMPILER_WARNINGS = (  # about cached functions, and about deprecated parts of t
     "`torch.jit",
     "TensorFloat32 tensor cores",  # precision=tf32 enables them
 )
+CODE = "TORCHINDUCTOR_CACHE_DIR"  # the variable that names the folder of compiled code
 MODES = {"reduce-overhead": "default", "max-autotune": "max-autotune-no-cudagraphs"}
 """Modes without CUDA graphs of the compiler, which overwrite results that the loop still needs; see ``graph``."""
-COMPILER_ERRORS = (TorchDynamoException, ImportError)  # not raised by the functions of this package
 
 
 def autocast(fn: Callable, device: torch.device, precision: str) -> Callable:
@@ -39,11 +42,20 @@ def recompute_activations(fn: Callable) -> Callable:
     return partial(checkpoint, fn, use_reentrant=False, preserve_rng_state=False)
 
 
-def compile_function(fn: F, name: str, mode: str, fall_back: Callable[[str], None]) -> F:
+def compile_function(
+    fn: F, name: str, mode: str, fall_back: Callable[[str], None], announce: Callable[[str], Any] = lambda name: None
+) -> F:
     """Compile ``fn`` at its first call; on failure, call ``fall_back`` with the reason and run ``fn`` uncompiled.
 
-    torch compiles before it runs, so on failure a function that writes in place has not started yet.
+    torch compiles before it runs, so on failure a function that writes in place has not started yet. ``announce`` is
+    called with the name before the first call.
     """
+    from torch._dynamo.exc import TorchDynamoException  # late: it takes a second
+
+    keep_compiled_code()
+
+    errors = (TorchDynamoException, ImportError)  # not raised by the functions of this package
+    announced = False
 
     def body(*args: Any) -> Any:
         return fn(*args)
@@ -57,10 +69,13 @@ def compile_function(fn: F, name: str, mode: str, fall_back: Callable[[str], Non
 
     @wraps(fn)
     def call(*args: Any) -> Any:
-        nonlocal run
+        nonlocal run, announced
+        if not announced:
+            announced = True
+            announce(name)
         try:
             return run(*args)
-        except COMPILER_ERRORS as error:
+        except errors as error:
             if run is fn:
                 raise
             run = fn
@@ -69,9 +84,24 @@ def compile_function(fn: F, name: str, mode: str, fall_back: Callable[[str], Non
 
     try:
         run = torch.compile(copy, dynamic=False, fullgraph=True, mode=MODES.get(mode, mode))
-    except COMPILER_ERRORS as error:
+    except errors as error:
         fall_back(f"{name}: {_summary(error)}")
     return call  # type: ignore[return-value]
+
+
+def keep_compiled_code() -> None:
+    """Let torch keep compiled code in the user's cache, so that later processes do not compile it again.
+
+    ``TORCHINDUCTOR_CACHE_DIR`` names another folder. torch's own, among temporary files, does not survive a restart of
+    many systems; torch sets the variable to it.
+    """
+    temporary = str(Path(tempfile.gettempdir(), "torchinductor_"))
+    if not os.environ.get(CODE, temporary).startswith(temporary):
+        return
+    with suppress(RuntimeError, OSError):  # no home, or none that can be written
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "uavlab", "compiled")
+        folder.mkdir(parents=True, exist_ok=True)
+        os.environ[CODE] = str(folder)
 
 
 def _summary(error: Exception) -> str:

@@ -1,8 +1,11 @@
 """Wrappers do not change results; where one cannot work, it warns once and the plain function runs."""
 
+import os
+import tempfile
 import warnings
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -113,3 +116,42 @@ class TestCompiled:
                 assert fn(*operands()) == product(*operands())
         assert [fn.__code__.co_name for fn in seen] == ["first", "second"]
         assert seen[0].__code__ is not seen[1].__code__
+
+    def test_it_is_announced_before_the_first_call(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        events: list[str] = []
+        monkeypatch.setattr(torch, "compile", lambda fn, **options: lambda *args: events.append("call") or fn(*args))
+        fn = wrappers.compile_function(product, "product", "default", pytest.fail, events.append)
+        assert events == []
+        for _ in range(2):
+            fn(*operands())
+        assert events == ["product", "call", "call"]
+
+
+class TestCompiledCode:
+    @pytest.fixture(autouse=True)
+    def cache(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        return tmp_path / "uavlab" / "compiled"
+
+    @pytest.mark.parametrize("present", [None, "torchinductor_someone"])  # torch sets the variable to its own folder
+    def test_it_is_kept_in_the_users_cache(
+        self, cache: Path, present: str | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv(wrappers.CODE)
+        if present:
+            monkeypatch.setenv(wrappers.CODE, str(Path(tempfile.gettempdir(), present)))
+        wrappers.keep_compiled_code()
+        assert os.environ[wrappers.CODE] == str(cache)
+        assert cache.is_dir()
+
+    def test_a_folder_of_the_users_stays(self, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(wrappers.CODE, "/elsewhere")
+        wrappers.keep_compiled_code()
+        assert os.environ[wrappers.CODE] == "/elsewhere"
+        assert not cache.exists()
+
+    def test_where_no_folder_can_be_made_torch_chooses(self, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv(wrappers.CODE)
+        cache.parent.write_text("a file")
+        wrappers.keep_compiled_code()
+        assert wrappers.CODE not in os.environ

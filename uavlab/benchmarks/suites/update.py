@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from itertools import product
 from typing import Any
 
 from torch._inductor import config as inductor
@@ -23,7 +24,7 @@ from uavlab.profiling.roofline import ceilings
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.stage_timer import count_work
 from uavlab.runtime.toggle_records import EAGER
-from uavlab.runtime.toggles import Toggles, as_dict
+from uavlab.runtime.toggles import Toggles, as_dict, with_toggles
 from uavlab.storage.machine import usable_cores
 from uavlab.training import make_cycle
 
@@ -104,34 +105,47 @@ def _cycles(config: Config, rt: Runtime) -> Callable[[], Any]:
     return lambda: [cycle() for _ in range(CYCLES)]
 
 
-@suite("env", about="steps per second")
+@suite("env", about="steps per second, and what compiling them gains")
 def env_suite(rounds: int, device: Device) -> Record:
-    """Time whole steps of many worlds: transition, reward, observation, autoreset and refills of its pool."""
-    rt, rows = build.runtime(RunConfig(device=device)), []
+    """Time whole steps of many worlds: transition, reward, observation, autoreset and refills of its pool.
+
+    Returns:
+        Rows with ``env, agents, worlds, setting, threads, agent_steps_per_s``, the same of compiled steps, and
+        ``compiled_over_plain`` with its interval from ``low`` to ``high``.
+    """
+    rows = []
+    runtimes = {
+        name: build.runtime(RunConfig(device=device), with_toggles(Toggles(), {"update": "batched", "compile": mode}))
+        for name, mode in (("plain", "off"), ("compiled", "default"))
+    }
+    rt = runtimes["plain"]
     settings = {
         "published constants": LeaderFollower(followers=4),
         "3 moving obstacles in sight": LeaderFollower(followers=4, obstacles=3, obstacle_speed=5.0, sight=2),
     }
     with rt.scope():
-        for worlds in (64, 1024):
-            calls = {name: _steps(env, worlds, rt) for name, env in settings.items()}
-            seconds = time_in_turn(calls, rounds, rt.device)
-            rows += [
+        for worlds, (setting, env) in product((64, 1024), settings.items()):
+            seconds = time_in_turn(
+                {name: _steps(env, worlds, each) for name, each in runtimes.items()}, rounds, rt.device
+            )
+            rate = {name: round(STEPS * worlds * env.spec.agents / median(each)) for name, each in seconds.items()}
+            rows.append(
                 {
                     "env": "leader_follower",
                     "agents": env.spec.agents,
                     "worlds": worlds,
-                    "setting": name,
+                    "setting": setting,
                     "threads": rt.toggles.threads,
-                    "agent_steps_per_s": round(STEPS * worlds * env.spec.agents / median(seconds[name])),
+                    "agent_steps_per_s": rate["plain"],
+                    "compiled_agent_steps_per_s": rate["compiled"],
+                    **ratio(seconds["plain"], seconds["compiled"], "compiled_over_plain"),
                 }
-                for name, env in settings.items()
-            ]
+            )
     return {"rows": rows}
 
 
 def _steps(env: LeaderFollower, count: int, rt: Runtime) -> Callable[[], Any]:
-    rng, spec = Streams([0], rt.device), env.spec
+    rng, spec, step_worlds = Streams([0], rt.device), env.spec, rt.kernel(advance, "environment")
     worlds = start_worlds(env, rng.uniform("start", count, spec.initial_noise)[0])
     action = 2 * rng.uniform("action", count, spec.agents, spec.action)[0] - 1
     noise = rng.uniform("step", count, spec.step_noise)[0]
@@ -141,7 +155,7 @@ def _steps(env: LeaderFollower, count: int, rt: Runtime) -> Callable[[], Any]:
         for step in range(STEPS):
             if step % POOL_STEPS == 0:
                 pool = make_pool(env, rng.uniform("pool", POOL_DEPTH, count, spec.initial_noise)[0])
-            worlds, _ = advance(env, worlds, action, noise, pool)
+            worlds, _ = step_worlds(env, worlds, action, noise, pool)
 
     return call
 

@@ -15,6 +15,7 @@ from uavlab.benchmarks.suites import update
 from uavlab.benchmarks.suites.update import RUNGS, ladder_suite
 from uavlab.core.errors import ResourceError
 from uavlab.experiment.config import configure
+from uavlab.runtime import wrappers
 from uavlab.runtime.runtime import Runtime
 
 EAGER = {name: rung for name, rung in RUNGS.items() if "compile" not in rung}
@@ -38,9 +39,19 @@ def test_update_suite_counts_operators() -> None:
 def test_every_world_is_stepped(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter(range(10_000))
     monkeypatch.setattr(timing.time, "perf_counter", lambda: float(next(ticks)))  # every timed call takes one second
+    compiled: list[str] = []
+
+    def compile_function(fn: Any, name: str, *_: Any) -> Any:
+        compiled.append(name)
+        return fn
+
+    monkeypatch.setattr(wrappers, "compile_function", compile_function)
     rows = update.env_suite(3, "cpu")["rows"]
-    required = {"env", "agents", "worlds", "setting", "agent_steps_per_s"}
+    required = {"env", "agents", "worlds", "setting", "agent_steps_per_s", "compiled_over_plain", "low", "high"}
     assert all(required <= set(row) for row in rows)
+    assert all(row["compiled_agent_steps_per_s"] == row["agent_steps_per_s"] for row in rows)  # of the same steps
+    assert all(name == "environment" for name in compiled)
+    assert compiled
     assert {(row["worlds"], row["agent_steps_per_s"]) for row in rows} == {
         (64, 64 * 64 * 5),  # steps x worlds x agents
         (1024, 64 * 1024 * 5),
