@@ -139,5 +139,5 @@ def two_ranks(bench: Bench, interval: int) -> str:
     values = configure(one).values
     return (
         f"{where}, whose steps wait {values['step_ms'] + values['pause_ms']:g} ms in the mean: {value:.2f}x the rows "
-        f"per second of one of {one} ({low:.2f} to {high:.2f} in {bench.rounds} rounds)"
+        f"per second of one rank of {one} ({low:.2f} to {high:.2f} in {bench.rounds} rounds)"
     )

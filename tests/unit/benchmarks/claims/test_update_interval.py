@@ -123,7 +123,7 @@ def test_what_needs_eight_devices_has_a_plan_two_ranks_and_no_verdict(
     (claim,) = select([name])
     numbers = (
         rf"[1-8]\.\d\dx by the model .*, where no step waits; two ranks of {preset} on .* cores?\), whose steps wait "
-        r"5 ms in the mean: 1\.50x the rows per second of one of interval_1 \(1\.50 to 1\.50 in 3 rounds\)$"
+        r"5 ms in the mean: 1\.50x the rows per second of one rank of interval_1 \(1\.50 to 1\.50 in 3 rounds\)$"
     )
     with pytest.raises(NotTestable, match=rf"^needs 8 GPUs with a rank on each; {numbers}"):
         measure_claim(claim, Bench(3, **TINY))
