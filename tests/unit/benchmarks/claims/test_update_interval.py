@@ -19,6 +19,7 @@ from uavlab.benchmarks.claims.update_interval import (
     measure_intervals,
     paced_blocks,
 )
+from uavlab.core.errors import ResourceError
 from uavlab.envs.leader_follower import slow
 
 UPDATE_MS = 2.0
@@ -120,7 +121,20 @@ def test_what_needs_eight_devices_has_a_plan_two_ranks_and_no_verdict(
 
     monkeypatch.setattr(update_interval, "time_groups", time_groups)
     (claim,) = select([name])
-    numbers = r"[1-8]\.\d\dx by the model .*; two ranks on .* here: 1\.50x \[1\.50, 1\.50\]$"
+    numbers = (
+        rf"[1-8]\.\d\dx by the model .*, where no step waits; two ranks of {preset} on .* cores?\), whose steps wait "
+        r"5 ms in the mean: 1\.50x the rows per second of one rank of interval_1 \(1\.50 to 1\.50 in 3 rounds\)$"
+    )
     with pytest.raises(NotTestable, match=rf"^needs 8 GPUs with a rank on each; {numbers}"):
         measure_claim(claim, Bench(3, **TINY))
     assert verdict(claim, None) == "not measured"
+
+
+def test_ranks_that_fail_leave_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    def time_groups(*arguments: Any) -> Any:
+        raise ResourceError("bench: interval_1: rank 1 of 2 with 1 ended.")
+
+    monkeypatch.setattr(update_interval, "time_groups", time_groups)
+    (claim,) = select(["eight-devices"])
+    with pytest.raises(NotTestable, match=r"x by the model .*; two ranks of interval_1 .* fail: .* with 1 ended$"):
+        measure_claim(claim, Bench(3, **TINY))
