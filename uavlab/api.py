@@ -319,6 +319,7 @@ def profile(
     rounds: int = 20,
     trace: str | Path | None = None,
     every: bool = False,
+    stacks: bool = False,
 ) -> dict[str, Any]:
     """Measure where the time of a task's updates goes, and which toggles help, predicted and measured.
 
@@ -332,6 +333,7 @@ def profile(
         rounds: Interleaved repetitions, at most.
         trace: Where to write a trace for Perfetto.
         every: Measure every usable toggle, not the three most promising.
+        stacks: Name the function that calls each operator.
 
     Returns:
         The record of ``uavlab profile``; ``verdict`` is its conclusion, and ``str`` formats stages and toggles.
@@ -343,4 +345,5 @@ def profile(
 
     name, parameters = name_and_parameters(task)
     given = layers(toggles, settings, {}, parameters)
-    return profile_preset(name, *given, rounds=rounds, trace=None if trace is None else Path(trace), every=every)
+    where = None if trace is None else Path(trace)
+    return profile_preset(name, *given, rounds=rounds, trace=where, every=every, stacks=stacks)
