@@ -190,10 +190,9 @@ def _achieved(update: Mapping[str, Any]) -> str:
     texts = []
     for name, (key, unit) in rates.items():
         rate, most = update[key], update[f"{key}_ceiling"]
-        texts.append(f"{name} {rate / 1e9:.3g} of {most / 1e9:.3g} {unit} ({rate / most:.0%})")
-    return (
-        f"achieved of the ceilings: {', '.join(texts)}; {update['operators']:,} x {update['launch_us']:.3g} us to start"
-    )
+        texts.append(f"{name} {rate / 1e9:.3g} of at most {most / 1e9:.3g} {unit} ({rate / most:.0%})")
+    starts = f"{update['operators']:,} operators of at least {update['launch_us']:.3g} us each"
+    return f"achieved: {', '.join(texts)}; {starts}"
 
 
 def _memory(sizes: Mapping[str, float]) -> str:
