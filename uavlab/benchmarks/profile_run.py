@@ -21,6 +21,7 @@ from uavlab.runtime.toggles import TOGGLES, resolve, with_toggles
 from uavlab.storage.machine import describe, usable_cores
 
 WARM, CYCLES = 10, 60  # cycles before and during monitoring, at most
+LONG_S = 0.3  # seconds of a cycle of which one is recorded instead of several
 ENOUGH_S = 20.0  # seconds after which only the rounds that an interval needs are run
 UPDATES = 10  # timed updates, of which the quickest counts, as for ceilings
 WORTH = 3  # toggles that are measured by default, by their predicted speed-up
@@ -212,8 +213,8 @@ def _watch(config: Config, trace: Path | None, stacks: bool = False) -> dict[str
             if number == warm:
                 monitor.reset()
             loop.call()
-        stages = monitor.read()
-        table = profile(loop.call, device, trace, monitor=monitor, stacks=stacks)
+        stages, sizes = monitor.read(), memory(device)  # before the profiler takes its own
+        table = profile(loop.call, device, trace, monitor=monitor, stacks=stacks, once=once > LONG_S)
     uncompiled = replace(config, toggles=with_toggles(config.toggles, {"compile": "off"}))
     one, plain = (build_call(each, "update") for each in (config, uncompiled))
     with loop.rt.scope():
@@ -230,7 +231,7 @@ def _watch(config: Config, trace: Path | None, stacks: bool = False) -> dict[str
         "verdict": sentence,
         "advice": interval_advice(shares, toggles.interval, toggles.prefetch) if config.task.collector.replay else [],
         "stages": stages,
-        "memory": memory(device),
+        "memory": sizes,
         "update": {
             "ms": round(1e3 * seconds, 3),
             "operators": work.operators,

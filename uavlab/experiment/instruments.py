@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
-from uavlab.core.extras import install_command
 from uavlab.experiment.schedules import gradient_steps
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.stage_timer import Monitor, count_operators, memory
@@ -106,8 +105,8 @@ class Instruments:
             except Exception as error:  # of the package, which has classes of its own, or of torch
                 self._gpu = False
                 reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-                line = f"no load/gpu in the log ({reason}); it needs a driver that reports it, and nvidia-ml-py: "
-                warnings.warn(f"{line}{install_command('gpu')}.", stacklevel=2)
+                line = f"no load/gpu in the log ({reason}); it needs a driver that reports it, and the package of NVML"
+                warnings.warn(f"{line}: pip install nvidia-ml-py.", stacklevel=2)
         return load
 
 

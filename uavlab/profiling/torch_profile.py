@@ -18,7 +18,6 @@ from uavlab.runtime.stage_timer import PREFIX, Monitor
 from uavlab.storage.files import atomic_write
 
 WAIT, WARM_UP, ACTIVE, REPEAT = 1, 1, 3, 2  # steps, and cycles of them
-STEPS = (WAIT + WARM_UP + ACTIVE) * REPEAT
 PYTHON, GRAPHS = "between operators", "kernels of no operator"
 DEEPEST = 100  # frames of a stack that are compared
 FRAME = re.compile(r"(.*\.py)\((\d+)\): (.*)")
@@ -33,6 +32,7 @@ def profile(
     monitor: Monitor | None = None,
     top: int = 10,
     stacks: bool = False,
+    once: bool = False,
 ) -> list[dict[str, Any]]:
     """Profile ``step`` in two cycles: a call to wait, a call to warm up, and three calls to record.
 
@@ -43,6 +43,7 @@ def profile(
         monitor: Monitor whose stages the trace shows.
         top: Maximum number of rows.
         stacks: Name the function that calls an operator, which makes a row for each function, and steps slower.
+        once: Record one call instead of six, because a profile of long steps takes gigabytes.
 
     Returns:
         A row per operator, the longest first: ``operator``, ``calls`` and own ``cpu_ms`` per step, and ``share`` of all
@@ -55,10 +56,11 @@ def profile(
     """
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise the profiler's library writes to stderr
     cuda = torch.device(device).type == "cuda"
+    active, repeat = (1, 1) if once else (ACTIVE, REPEAT)
     before = monitor.tracing if monitor else False
     with torch.profiler.profile(
         activities=[ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * cuda],
-        schedule=schedule(wait=WAIT, warmup=WARM_UP, active=ACTIVE, repeat=REPEAT),
+        schedule=schedule(wait=WAIT, warmup=WARM_UP, active=active, repeat=repeat),
         record_shapes=trace is not None,
         profile_memory=trace is not None,
         with_stack=stacks,
@@ -68,7 +70,7 @@ def profile(
         if monitor:
             monitor.tracing = True
         try:
-            for _ in range(STEPS):
+            for _ in range((WAIT + WARM_UP + active) * repeat):
                 step()
                 profiler.step()
         finally:
@@ -77,7 +79,7 @@ def profile(
     if trace is not None:
         with atomic_write(trace) as temporary:
             profiler.export_chrome_trace(str(temporary))
-    return _rows(profiler.key_averages(group_by_stack_n=DEEPEST * stacks), cuda, stacks)[:top]
+    return _rows(profiler.key_averages(group_by_stack_n=DEEPEST * stacks), cuda, stacks, active * repeat)[:top]
 
 
 def source(stack: Iterable[str]) -> str:
@@ -91,8 +93,8 @@ def source(stack: Iterable[str]) -> str:
     return "{}:{} {}".format(*first.groups()) if first else ""
 
 
-def _rows(averages: Any, cuda: bool, stacks: bool = False) -> list[dict[str, Any]]:
-    steps, columns = ACTIVE * REPEAT, ("calls", "cpu_ms", "device_ms") if cuda else ("calls", "cpu_ms")
+def _rows(averages: Any, cuda: bool, stacks: bool = False, steps: int = ACTIVE * REPEAT) -> list[dict[str, Any]]:
+    columns = ("calls", "cpu_ms", "device_ms") if cuda else ("calls", "cpu_ms")
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     kernels = 0.0
     for each in averages:

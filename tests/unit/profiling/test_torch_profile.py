@@ -13,7 +13,7 @@ from torch.autograd import DeviceType
 
 from uavlab.core.errors import ResourceError
 from uavlab.profiling import torch_profile as module
-from uavlab.profiling.torch_profile import GRAPHS, PYTHON, STEPS, profile, source
+from uavlab.profiling.torch_profile import GRAPHS, PYTHON, profile, source
 from uavlab.runtime.stage_timer import Monitor
 
 
@@ -35,7 +35,7 @@ class Loop:
 def test_rows_are_per_step(capfd: pytest.CaptureFixture[str]) -> None:
     loop = Loop()
     result = profile(loop.step, "cpu", top=100)
-    assert loop.steps == STEPS == 10
+    assert loop.steps == 10
     rows = {row["operator"]: row for row in result}
     assert {name: rows[name]["calls"] for name in ("aten::mm", "aten::sum", PYTHON)} == {
         "aten::mm": 2.0,
@@ -72,6 +72,12 @@ def test_stacks_name_the_function_that_calls_an_operator() -> None:
     assert re.fullmatch(r".*test_torch_profile\.py:\d+ step", row["source"])
     assert not [row for row in rows if ".py" in row["operator"] or row["operator"].startswith("<")]
     assert sum(row["share"] for row in rows) == pytest.approx(1)
+
+
+def test_one_long_step_is_recorded() -> None:
+    loop = Loop()
+    (row,) = [row for row in profile(loop.step, "cpu", top=100, once=True) if row["operator"] == "aten::mm"]
+    assert (loop.steps, row["calls"]) == (3, 2.0)
 
 
 def test_an_operator_has_a_row_for_each_function() -> None:
