@@ -57,6 +57,7 @@ def train(
     device: Device | None = None,
     toggles: str | Settings | None = None,
     settings: Settings | None = None,
+    monitor: bool | None = None,
     out: str | Path | None = None,
     progress: bool = True,
     on_log: OnLog | None = None,
@@ -77,6 +78,7 @@ def train(
         device: ``auto``, ``cpu`` or ``cuda``.
         toggles: A named set (``plain``, ``eager``, ``laptop``, ``gpu``, ``max``) or values by name; None is ``eager``.
         settings: Any other settings by name.
+        monitor: Whether the time of each stage, load and memory are logged.
         out: New or empty folder of the run; None keeps it in memory.
         progress: Draw a progress bar.
         on_log: Called with the run and each row of logged metrics; ``run.stop()`` ends training.
@@ -88,7 +90,7 @@ def train(
     """
     run = start(
         task, learner=learner, updates=updates, minutes=minutes, seed=seed, runs=runs, device=device, toggles=toggles,
-        settings=settings, out=out,
+        settings=settings, monitor=monitor, out=out,
     )  # fmt: skip
     return finish(run, progress, on_log)
 
@@ -104,6 +106,7 @@ def start(
     device: Device | None = None,
     toggles: str | Settings | None = None,
     settings: Settings | None = None,
+    monitor: bool | None = None,
     out: str | Path | None = None,
     ranks: Ranks = ALONE,
 ) -> Run:
@@ -119,8 +122,8 @@ def start(
         ConfigError: A setting is unknown or out of range, the folder is not empty, or the environment is broken.
         ResourceError: Memory does not suffice.
     """
-    given = {"learner": learner, "updates": updates, "minutes": minutes, "seed": seed, "runs": runs, "device": device}
-    config = task_config(task, toggles, settings, given)
+    given = {"learner": learner, "updates": updates, "minutes": minutes, "seed": seed, "runs": runs}
+    config = task_config(task, toggles, settings, {**given, "device": device, "monitor": monitor})
     if config.task.evaluation.check is None:
         check_form(config.env)
     return Run(config, None if out is None else Path(out).expanduser(), ranks)
@@ -134,6 +137,7 @@ def resume(
     device: Device | None = None,
     toggles: str | Settings | None = None,
     settings: Settings | None = None,
+    monitor: bool | None = None,
     fresh_replay: bool = False,
     progress: bool = True,
     on_log: OnLog | None = None,
@@ -147,7 +151,8 @@ def resume(
         FileError: The folder is no run, or no checkpoint in it is intact.
         ConfigError: A change does not fit the saved state, or sets no later target for a run that is at its target.
     """
-    changes = layers(toggles, settings, {"updates": updates, "minutes": minutes, "device": device})
+    given = {"updates": updates, "minutes": minutes, "device": device, "monitor": monitor}
+    changes = layers(toggles, settings, given)
     return finish(Run.resume(run_folder(folder), *changes, fresh_replay=fresh_replay), progress, on_log)
 
 
@@ -314,6 +319,7 @@ def profile(
     rounds: int = 20,
     trace: str | Path | None = None,
     every: bool = False,
+    stacks: bool = False,
 ) -> dict[str, Any]:
     """Measure where the time of a task's updates goes, and which toggles help, predicted and measured.
 
@@ -327,6 +333,7 @@ def profile(
         rounds: Interleaved repetitions, at most.
         trace: Where to write a trace for Perfetto.
         every: Measure every usable toggle, not the three most promising.
+        stacks: Name the function that calls each operator.
 
     Returns:
         The record of ``uavlab profile``; ``verdict`` is its conclusion, and ``str`` formats stages and toggles.
@@ -338,4 +345,5 @@ def profile(
 
     name, parameters = name_and_parameters(task)
     given = layers(toggles, settings, {}, parameters)
-    return profile_preset(name, *given, rounds=rounds, trace=None if trace is None else Path(trace), every=every)
+    where = None if trace is None else Path(trace)
+    return profile_preset(name, *given, rounds=rounds, trace=where, every=every, stacks=stacks)

@@ -266,6 +266,10 @@ COMMAND_LINE = (
         "bench foo",
         f"Invalid value for 'SUITE': 'foo' is not one of {', '.join(map(repr, suites()))}.",
     ),
+    Row("cli-1 flag", f"train {P} --monitor=yes", "Option '--monitor' does not take a value."),
+    Row("cli-1 stacks", f"profile {P} --stacks=3", "Option '--stacks' does not take a value."),
+    setting("cli-1 monitor", "monitor=yes", "monitor: input should be a valid boolean, got 'yes' from --set"),
+    Row("cli-1 presets", "bench monitor --presets nope", "unknown preset 'nope'. Known presets: …."),
     Row("cli-1 seed", f"train {P} --seed x", "Invalid value for '--seed': 'x' is not a valid integer."),
     Row(
         "cli-1 episodes",

@@ -84,6 +84,13 @@ class TestRun:
         assert [row["update"] for row in rows] == [1, 2, 4]
         assert run.number == 4
 
+    def test_a_run_is_monitored_and_goes_on_without(self, tmp_path: Path) -> None:
+        more: Any = {"settings": {**SMALL, "log_every": 2}, "progress": False}
+        run = ul.train("leader_follower", updates=2, monitor=True, out=tmp_path / "run", **more)
+        assert "load/cpu" in run.recorder.rows[-1]
+        again = ul.resume(tmp_path / "run", updates=4, monitor=False, progress=False)
+        assert "load/cpu" not in again.recorder.rows[-1]
+
     def test_rows_hold_the_values_of_each_seed(self, pair: ul.Run) -> None:
         table = pair.rows()
         assert [row["seed"] for row in table[:2]] == [0, 1]

@@ -21,6 +21,7 @@ from uavlab.runtime.toggles import TOGGLES, resolve, with_toggles
 from uavlab.storage.machine import describe, usable_cores
 
 WARM, CYCLES = 10, 60  # cycles before and during monitoring, at most
+LONG_S = 0.3  # seconds of a cycle of which one is recorded instead of several
 ENOUGH_S = 20.0  # seconds after which only the rounds that an interval needs are run
 UPDATES = 10  # timed updates, of which the quickest counts, as for ceilings
 WORTH = 3  # toggles that are measured by default, by their predicted speed-up
@@ -62,7 +63,12 @@ class Profile(dict[str, Any]):
 
 
 def profile_preset(
-    preset: str, *layers: Mapping[str, Any], rounds: int = 20, trace: Path | None = None, every: bool = False
+    preset: str,
+    *layers: Mapping[str, Any],
+    rounds: int = 20,
+    trace: Path | None = None,
+    every: bool = False,
+    stacks: bool = False,
 ) -> Profile:
     """Profile some cycles of a run, compare an update with this machine's ceilings, and measure toggles that may help.
 
@@ -75,6 +81,7 @@ def profile_preset(
         rounds: Interleaved repetitions, fewer where they would take longer than ``ENOUGH_S``.
         trace: Where to write a trace of some cycles.
         every: Measure all usable toggles, not only the most promising.
+        stacks: Name the function that calls each operator.
 
     Returns:
         ``stages`` (rows of ``Monitor.read``), ``update`` (its work and ceilings), ``memory``, ``operators`` (the table
@@ -87,7 +94,7 @@ def profile_preset(
         ConfigError: The settings are not valid, or do not fit this machine.
     """
     config = configure(preset, *layers)
-    record = _watch(config, trace)
+    record = _watch(config, trace, stacks)
     changes: Settings = {"": {}, **candidates(config)}
     time_calls = partial(compare, preset, rounds=rounds, enough_s=ENOUGH_S)
     whole_ms = time_calls({"": {}}, *layers, call="cycle")[0]["ms"]
@@ -134,7 +141,9 @@ def format_profile(record: Mapping[str, Any]) -> str:
     """Format a record of ``profile_preset`` as text."""
     lines = [f"{'stage':14} {'ms':>9} {'p95 ms':>9} {'share':>7}"]
     lines += ["{:14} {:>9} {:>9} {:>7}".format(row["name"], *_columns(row)) for row in record["stages"]]
-    lines += ["", record["verdict"], *record.get("advice", ())]
+    lines += ["", *_operator_lines(record["operators"])]
+    lines += ["", record["verdict"], _achieved(record["update"]), _memory(record["memory"])]
+    lines += record.get("advice", ())
     lines += telemetry.format_throughput(record["pipeline"]) if "pipeline" in record else []
     lines += ["", f"{'toggle':24} {'predicted':>9} {'measured':>9}  95 % interval   first call"]
     lines += ["{:24} {:>9} {:>9}  {:14}  {:>10}".format(row["toggle"], *_gains(row)) for row in record["candidates"]]
@@ -154,12 +163,44 @@ def _gains(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
 
 def _operators(rows: Sequence[Mapping[str, Any]]) -> Html:
     """Return the table of the profiler, whose columns depend on the device."""
-    formats = {"operator": "", "calls": ".0f", "share": ".1%"}  # other columns are times (ms)
+    head, *cells = _operator_cells(rows)
+    return table(head, cells)
+
+
+def _operator_cells(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Return the cells of the profiler's table as text, the names of its columns first."""
+    formats = {"operator": "", "source": "", "calls": ".0f", "share": ".1%"}  # other columns are times (ms)
     cells = [[format(value, formats.get(name, ".3f")) for name, value in row.items()] for row in rows]
-    return table([name.replace("_", " ") for name in rows[0]] if rows else [], cells)
+    return [[name.replace("_", " ") for name in rows[0]] if rows else [], *cells]
 
 
-def _watch(config: Config, trace: Path | None) -> dict[str, Any]:
+def _operator_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the table of the profiler as lines, with the source last."""
+    head, *cells = _operator_cells(rows)
+    forms = {"operator": "{:46.45}", "source": "  {}"}  # the others are numbers
+    return [
+        "".join(forms.get(name, "{:>10}").format(cell) for name, cell in zip(head, line, strict=True)).rstrip()
+        for line in (head, *cells)
+        if head
+    ]
+
+
+def _achieved(update: Mapping[str, Any]) -> str:
+    """Return what an update reaches of the ceilings that were measured here at its sizes."""
+    rates = {"matrix products": ("flop_per_s", "GFLOP/s"), "memory": ("bytes_per_s", "GB/s")}
+    texts = []
+    for name, (key, unit) in rates.items():
+        rate, most = update[key], update[f"{key}_ceiling"]
+        texts.append(f"{name} {rate / 1e9:.3g} of at most {most / 1e9:.3g} {unit} ({rate / most:.0%})")
+    starts = f"{update['operators']:,} operators of at least {update['launch_us']:.3g} us each"
+    return f"achieved: {', '.join(texts)}; {starts}"
+
+
+def _memory(sizes: Mapping[str, float]) -> str:
+    return f"memory: {', '.join(f'{name} {size / 2**20:,.0f} MiB' for name, size in sizes.items())}"
+
+
+def _watch(config: Config, trace: Path | None, stacks: bool = False) -> dict[str, Any]:
     """Run some cycles under a monitor, and compare an update with the ceilings."""
     device = build.runtime(config.run).device
     monitor = Monitor(device)
@@ -172,8 +213,8 @@ def _watch(config: Config, trace: Path | None) -> dict[str, Any]:
             if number == warm:
                 monitor.reset()
             loop.call()
-        stages = monitor.read()
-        table = profile(loop.call, device, trace, monitor=monitor)
+        stages, sizes = monitor.read(), memory(device)  # before the profiler takes its own
+        table = profile(loop.call, device, trace, monitor=monitor, stacks=stacks, once=once > LONG_S)
     uncompiled = replace(config, toggles=with_toggles(config.toggles, {"compile": "off"}))
     one, plain = (build_call(each, "update") for each in (config, uncompiled))
     with loop.rt.scope():
@@ -190,7 +231,7 @@ def _watch(config: Config, trace: Path | None) -> dict[str, Any]:
         "verdict": sentence,
         "advice": interval_advice(shares, toggles.interval, toggles.prefetch) if config.task.collector.replay else [],
         "stages": stages,
-        "memory": memory(device),
+        "memory": sizes,
         "update": {
             "ms": round(1e3 * seconds, 3),
             "operators": work.operators,

@@ -30,6 +30,9 @@ as_json = click.option("--json", is_flag=True, expose_value=False, help="Print o
 on_device = click.option(
     "--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Replaces the device of the run's settings."
 )
+with_monitor = click.option(
+    "--monitor", is_flag=True, default=None, help="Log the time of each stage, load and memory (monitor=true)."
+)
 which_policy = click.option(
     "--which",
     type=click.Choice(["best", "best_by_group", "last"]),

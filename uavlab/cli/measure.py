@@ -179,15 +179,18 @@ def _report(record: Record, text: str, out: Path | None) -> Record:
 @click.option(
     "--trace", type=OutputFile(".json", ".json.gz"), help="Also write a trace for Perfetto; .json or .json.gz."
 )
+@click.option("--stacks", is_flag=True, help="Name the function that calls each operator.")
 @click.option("--all", "every", is_flag=True, help="Measure every usable toggle, not the three worth trying.")
 @click.option("--out", type=OutputFile(), help="Also write the record to this JSON file.")
 @as_json
-def profile(preset: str, rounds: int, trace: Path | None, every: bool, out: Path | None, **options: Any) -> Record:
+def profile(
+    preset: str, rounds: int, trace: Path | None, stacks: bool, every: bool, out: Path | None, **options: Any
+) -> Record:
     """Measure where the time of PRESET goes, what bounds it, and which toggles would help: predicted and measured."""
     from uavlab import api
     from uavlab.benchmarks.profile_run import format_profile
 
-    record = api.profile(preset, settings=layer(**options), rounds=rounds, trace=trace, every=every)
+    record = api.profile(preset, settings=layer(**options), rounds=rounds, trace=trace, every=every, stacks=stacks)
     return _report(record, format_profile(record), out)
 
 

@@ -21,6 +21,7 @@ from uavlab.cli.base import (
     print_json,
     task_argument,
     which_policy,
+    with_monitor,
     with_settings,
     write_record,
 )
@@ -33,6 +34,7 @@ from uavlab.experiment.signals import graceful_stop
 @cli.command()
 @task_argument
 @with_settings
+@with_monitor
 @click.option("--learner", help="Learner that fits the task, such as masac, coma, mappo or ippo; default the preset's.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the run, new or empty; default runs/NAME.")
 @click.option("--name", help="Name of the run; default PRESET-SEED.")
@@ -82,6 +84,7 @@ def _estimate(config: Any) -> Record:
 @cli.command()
 @click.argument("run")
 @with_settings
+@with_monitor
 @click.option("--fresh-replay", is_flag=True, help="Start with new replay, for a run whose replay is damaged.")
 @as_json
 def resume(run: str, fresh_replay: bool, **options: Any) -> Record:

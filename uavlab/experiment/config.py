@@ -60,7 +60,7 @@ class RunConfig(RankConfig):
         device: ``auto`` uses CUDA if it is available.
         log_every: Updates between reads of metrics from the device.
         log_episodes: Whether ``episode/`` metrics of episodes since the last row are logged; it measures each step.
-        monitor: Whether shares of the time by stage, and memory, are logged.
+        monitor: Whether the time of each stage, load, memory and operators are logged.
         log_level: What the progress bar shows of Python's logger ``uavlab``: nothing, saves and moves between stages
             (``info``), or every row of metrics, too (``debug``).
         report_every: Updates between reports of moves, best score, rate and alarms beside the bar; None for none.

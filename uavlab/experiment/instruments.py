@@ -1,22 +1,30 @@
-"""What a run measures of itself while it trains: the share of its time in each stage, its memory, and its counts."""
+"""What a run measures of itself while it trains: its time in each stage, its load, its memory, and its counts."""
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+import os
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, TypeVar
+from weakref import ReferenceType, ref
 
+import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
 from uavlab.experiment.schedules import gradient_steps
 from uavlab.runtime.runtime import Runtime
-from uavlab.runtime.stage_timer import Monitor, memory
+from uavlab.runtime.stage_timer import Monitor, count_operators, memory
 
 if TYPE_CHECKING:
     from uavlab.experiment.run import Run
     from uavlab.experiment.run_state import Change
 
-TIMED = ("seconds", "time/", "memory/")  # beginnings of names in rows of metrics that differ between equal runs
+T = TypeVar("T")
+TIMED = ("seconds", "time/", "ms/", "load/", "memory/")  # beginnings of names in rows that differ between equal runs
 COUNTS = "counts/"  # of names in rows of metrics that follow from the rest of the state
+OPERATORS = f"{COUNTS}operators"
 MIB = 2**20
+EVERY, LEAST = 8, 16  # of so many updates one is timed; fewer where rows of the log would hold less than so many
 
 
 class Instruments:
@@ -25,7 +33,31 @@ class Instruments:
     def __init__(self) -> None:
         """Start without a reading."""
         self._before: dict[str, float] = {}
+        self._updates = 0  # that the monitor had timed
         self._of: tuple[Monitor | None, int] = (None, 0)  # the monitor, and how often it had been reset
+        self._used, self._at = cpu_seconds(), time.monotonic()
+        self._gpu = True  # whether it can be asked
+        self._counted: tuple[ReferenceType[Runtime] | None, list[int]] = (None, [])  # operators of some updates
+
+    def next_update(self, run: "Run", steps: Iterator[T]) -> T:
+        """Make the next update of a run; with a monitor, one of some is timed, and once for each runtime one counted.
+
+        A round of ``interval`` x ``ratio`` updates is counted where they are ``countable``.
+        """
+        monitor, toggles = run.rt.monitor, run.rt.toggles
+        if monitor is None:
+            return next(steps)
+        monitor.begin_update(run.number + 1, max(1, min(EVERY, run.config.run.log_every // LEAST)))
+        if self._counted[0] is None or self._counted[0]() is not run.rt:
+            self._counted = ref(run.rt), []
+        each, whole = self._counted[1], toggles.interval * toggles.ratio
+        begins = bool(each) or (run.number % whole == 0 and countable(run))
+        if len(each) == whole or not begins:
+            return next(steps)
+        monitor.active = False
+        result: list[T] = []
+        each.append(count_operators(lambda: result.append(next(steps))))
+        return result[0]
 
     def log(
         self, figures: Mapping[str, Shaped[Tensor, "R ..."]], run: "Run"
@@ -33,22 +65,76 @@ class Instruments:
         """Return means of figures over seeds, with readings and counts of a run, and those of each seed (host sync)."""
         means = {name: value.double().mean().item() for name, value in figures.items()}
         seeds = {name: x.double().reshape(len(x), -1).mean(1).tolist() for name, x in figures.items()}
-        return means | self.read(run.rt) | counts(run), seeds
+        return means | self.read(run.rt) | counts(run) | self.operators(run.rt), seeds
 
     def read(self, rt: Runtime) -> dict[str, float]:
-        """Return shares of the time by stage (``time/NAME``) since the last call, and memory (MiB) (host sync).
+        """Return what a monitor read since the last call (host sync); without a monitor nothing is measured.
 
-        Without a monitor nothing is measured. Shares are of the time in all stages.
+        Returns:
+            By stage, of the updates that were timed: shares of the time in all stages (``time/NAME``), and the time of
+            one update (``ms/NAME``, ms). ``load/cpu`` is the time of all threads of this process on processors over the
+            time that passed, so 1 is one core in full use; ``load/gpu`` is the share of time in which the GPU was in
+            use by any process, and ``load/gpu_watts`` its power (W). ``memory/NAME`` is in MiB.
         """
         if rt.monitor is None:
             return {}
         if self._of != (present := (rt.monitor, rt.monitor.resets)):
-            self._before, self._of = {}, present
+            self._before, self._updates, self._of = {}, 0, present
         now = {row["name"]: row["total_ms"] for row in rt.monitor.read()}
         spent = {name: total - self._before.get(name, 0.0) for name, total in now.items()}
-        self._before, whole = now, sum(spent.values())
+        updates, whole = rt.monitor.updates - self._updates, sum(spent.values())
+        self._before, self._updates = now, rt.monitor.updates
         shares = {f"time/{name}": value / whole for name, value in spent.items() if whole > 0}
-        return {**shares, **{f"memory/{name}": size / MIB for name, size in memory(rt.device).items()}}
+        each = {f"ms/{name}": value / updates for name, value in spent.items() if updates}
+        sizes = {f"memory/{name}": size / MIB for name, size in memory(rt.device).items()}
+        return {**shares, **each, **self._load(rt.device), **sizes}
+
+    def operators(self, rt: Runtime) -> dict[str, float]:
+        """Return the operators of an update without views, once they were counted; on a GPU each starts a kernel."""
+        of, each = self._counted
+        whole = rt.toggles.interval * rt.toggles.ratio
+        return {OPERATORS: sum(each) / whole} if of is not None and of() is rt and len(each) == whole else {}
+
+    def _load(self, device: torch.device) -> dict[str, float]:
+        used, at = cpu_seconds(), time.monotonic()
+        load = {"load/cpu": (used - self._used) / (at - self._at)} if at > self._at else {}
+        self._used, self._at = used, at
+        if device.type == "cuda" and self._gpu:
+            try:
+                load |= gpu_load(device)
+            except Exception as error:  # of the package, which has classes of its own, or of torch
+                self._gpu = False
+                reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+                line = f"no load/gpu in the log ({reason}); it needs a driver that reports it, and the package of NVML"
+                warnings.warn(f"{line}: pip install nvidia-ml-py.", stacklevel=2)
+        return load
+
+
+def cpu_seconds() -> float:
+    """Return the time that all threads of this process spent on processors (s)."""
+    times = os.times()
+    return times.user + times.system
+
+
+def gpu_load(device: torch.device) -> dict[str, float]:
+    """Return the share of the last moments in which a GPU was in use, and its power (W), as NVML reports them."""
+    return {
+        "load/gpu": torch.cuda.utilization(device) / 100,
+        "load/gpu_watts": torch.cuda.power_draw(device) / 1000,
+    }
+
+
+def countable(run: "Run") -> bool:
+    """Return whether operators can be counted now: an interval of the log after the start and the last change.
+
+    Those of compiled code and of graphs are not visible, and a comparison of two settings is not disturbed.
+    """
+    from uavlab.experiment.change import COMPARISON  # which imports this module
+
+    toggles, last = run.rt.toggles, run.changes[-1] if run.changes else None
+    since = last.update if last else 0
+    visible = toggles.compile == "off" and toggles.graph == "off" and not (last and last.by == COMPARISON)
+    return visible and run.number >= since + run.config.run.log_every
 
 
 def counts(run: "Run") -> dict[str, float]:

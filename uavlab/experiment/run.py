@@ -249,7 +249,7 @@ class Run:
         """Make an update; None if it is the first one after a change of settings and fails, so that this is undone."""
         self.schedules.warm_up(self.source, self.learner, self.number)
         try:
-            self.number, update = next(steps)
+            self.number, update = self.instruments.next_update(self, steps)
         except Exception as error:
             if not change.undo(self, error):
                 raise

@@ -102,10 +102,13 @@ class Runtime:
         """Count the time of a function as stage ``name``, except where it is a part of compiled code."""
         if self.monitor is None:
             return fn
-        timed = self.monitor.scope(name)(fn)
+        scope = self.monitor.scope
 
         def call(*args: Any) -> Any:
-            return fn(*args) if torch.compiler.is_compiling() else timed(*args)
+            if torch.compiler.is_compiling():
+                return fn(*args)
+            with scope(name):
+                return fn(*args)
 
         return call  # type: ignore[return-value]
 

@@ -8,8 +8,8 @@ import math
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,18 +23,22 @@ from torch.utils.flop_counter import FlopCounterMode
 
 RECENT = 1024  # durations per stage for percentiles, and segments that may wait for a GPU
 PREFIX = "uavlab."  # of stage names in traces
+GOLDEN = (5**0.5 - 1) / 2  # the golden ratio, of all numbers the one whose multiples spread most evenly
+NOTHING = nullcontext()
 
 
 class Monitor:
     """A timer for the stages of a loop in one thread, with bounded memory; only ``read`` waits for a GPU.
 
     Attributes:
-        tracing: Also show stages as ranges in traces of torch.profiler; on a GPU, NVTX ranges always show them.
+        active: Whether stages are timed now; on a GPU, NVTX ranges show them then.
+        tracing: Also show them as ranges in traces of torch.profiler.
+        updates: How many updates were timed, of those that ``begin_update`` announced.
         resets: How often it was reset; each time, it begins to time the thread that does so.
     """
 
     def __init__(self, device: torch.device | str) -> None:
-        self.tracing = False
+        self.active, self.tracing = True, False
         self.resets = 0
         self._cuda = torch.device(device).type == "cuda"
         self._stream = torch.cuda.current_stream(device) if self._cuda else None
@@ -43,31 +47,24 @@ class Monitor:
 
     def reset(self) -> None:
         """Drop all measured times, including those of open calls so far, and time the present thread."""
-        self._thread, self.resets = threading.get_ident(), self.resets + 1
+        self._thread, self.resets, self.updates = threading.get_ident(), self.resets + 1, 0
         self._stages: dict[str, _Stage] = {}
         self._segments: deque[tuple[_Call, Any, Any, bool]] = deque()  # call, start, end, whether the call ended
         self._since = self._began = self._mark()
         for call in self._open:
             call.seconds = 0.0
 
-    @contextmanager
-    def scope(self, name: str) -> Iterator[None]:
+    def scope(self, name: str) -> AbstractContextManager[None]:
         """Add the time inside to stage ``name``, also if it raises; not during a capture, nor in another thread."""
-        if threading.get_ident() != self._thread or (self._cuda and torch.cuda.is_current_stream_capturing()):
-            yield
-            return
-        self._cut()
-        self._open.append(_Call(name))
-        if self._cuda:
-            torch.cuda.nvtx.range_push(PREFIX + name)
-        try:
-            with torch.profiler.record_function(PREFIX + name) if self.tracing else nullcontext():
-                yield
-        finally:
-            if self._cuda:
-                torch.cuda.nvtx.range_pop()
-            self._cut(last=True)
-            self._open.pop()
+        return _Call(name, self) if self.active else NOTHING
+
+    def begin_update(self, number: int, every: int = 1) -> None:
+        """Time update ``number`` if it is one of ``every`` many; those that are timed favour no rhythm of the loop.
+
+        Multiples of an irrational number spread evenly over the remainders of any period, such as that of an interval.
+        """
+        self.active = number * GOLDEN % 1 < 1 / every
+        self.updates += self.active
 
     def read(self) -> list[dict[str, Any]]:
         """Return a row per stage, the longest first (host sync).
@@ -94,28 +91,68 @@ class Monitor:
     def _seconds(self, began: Any, ended: Any) -> float:
         return began.elapsed_time(ended) / 1e3 if self._cuda else ended - began
 
+    def _enter(self, call: "_Call") -> bool:
+        """Begin a call of this thread; return whether it is timed."""
+        if threading.get_ident() != self._thread or (self._cuda and torch.cuda.is_current_stream_capturing()):
+            return False
+        self._cut()
+        self._open.append(call)
+        if self._cuda:
+            torch.cuda.nvtx.range_push(PREFIX + call.name)
+        if self.tracing:
+            call.range = torch.profiler.record_function(PREFIX + call.name)
+            call.range.__enter__()
+        return True
+
+    def _leave(self, call: "_Call") -> None:
+        if call.range is not None:
+            call.range.__exit__(None, None, None)
+        if self._cuda:
+            torch.cuda.nvtx.range_pop()
+        self._cut(last=True)
+        self._open.pop()
+
     def _cut(self, last: bool = False) -> None:
         """End the segment of the innermost open call."""
-        now = self._mark()
-        if self._open:
-            self._segments.append((self._open[-1], self._since, now, last))
+        now, call = self._mark(), self._open[-1] if self._open else None
+        if call is not None and self._cuda:
+            self._segments.append((call, self._since, now, last))
+            if len(self._segments) > RECENT:
+                self._settle()
+        elif call is not None:
+            self._count(call, now - self._since, last)
         self._since = now
-        if not self._cuda or len(self._segments) > RECENT:
-            self._settle()
 
     def _settle(self) -> None:
         """Sum the segments that have ended."""
-        while self._segments and (not self._cuda or self._segments[0][2].query()):
+        while self._segments and self._segments[0][2].query():
             call, began, ended, last = self._segments.popleft()
-            call.seconds += self._seconds(began, ended)
-            if last:
-                self._stages.setdefault(call.name, _Stage(call.name)).add(call.seconds)
+            self._count(call, self._seconds(began, ended), last)
+
+    def _count(self, call: "_Call", seconds: float, last: bool) -> None:
+        """Add the time of a segment to its call, and that of a call that ended to its stage."""
+        call.seconds += seconds
+        if last:
+            if call.name not in self._stages:
+                self._stages[call.name] = _Stage(call.name)
+            self._stages[call.name].add(call.seconds)
 
 
-@dataclass
 class _Call:
-    name: str
-    seconds: float = 0.0
+    """One call of a stage, a context; a class of its own costs a third of a generator."""
+
+    __slots__ = ("monitor", "name", "range", "seconds", "timed")
+
+    def __init__(self, name: str, monitor: Monitor) -> None:
+        self.name, self.monitor, self.seconds = name, monitor, 0.0
+        self.range: Any = None  # in a trace
+
+    def __enter__(self) -> None:
+        self.timed = self.monitor._enter(self)
+
+    def __exit__(self, *error: object) -> None:
+        if self.timed:
+            self.monitor._leave(self)
 
 
 @dataclass
@@ -153,16 +190,17 @@ def memory(device: torch.device | str) -> dict[str, int]:
     """Return the memory of this process (bytes).
 
     Returns:
-        On a GPU ``allocated`` by tensors, its ``peak``, and ``reserved`` by torch (without the context of the driver);
-        on a CPU ``resident``.
+        ``resident`` in main memory; on a GPU also ``allocated`` by tensors, its ``peak``, and ``reserved`` by torch
+        (without the context of the driver).
     """
+    sizes = {"resident": psutil.Process().memory_info().rss}
     if torch.device(device).type == "cuda":
-        return {
+        sizes |= {
             "allocated": torch.cuda.memory_allocated(device),
             "peak": torch.cuda.max_memory_allocated(device),
             "reserved": torch.cuda.memory_reserved(device),
         }
-    return {"resident": psutil.Process().memory_info().rss}
+    return sizes
 
 
 @dataclass(frozen=True)

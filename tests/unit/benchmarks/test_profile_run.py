@@ -36,7 +36,7 @@ def test_the_prediction_is_amdahls_of_the_parts(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(profile_run, "compare", compare)
     monkeypatch.setattr(profile_run, "candidates", lambda config: {"a": {}, "b": {}})
-    monkeypatch.setattr(profile_run, "_watch", lambda config, trace: {})
+    monkeypatch.setattr(profile_run, "_watch", lambda config, trace, stacks: {})
     rows = profile_preset("leader_follower", TINY)["candidates"]
     assert {row["toggle"]: row["predicted"] for row in rows} == {"a": round(10 / 6, 3), "b": round(10 / 11, 3)}
 
@@ -48,7 +48,7 @@ def test_what_fell_back_is_no_candidate(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(profile_run, "compare", compare)
     monkeypatch.setattr(profile_run, "candidates", lambda config: {"a": {}, "b": {}})
-    monkeypatch.setattr(profile_run, "_watch", lambda config, trace: {})
+    monkeypatch.setattr(profile_run, "_watch", lambda config, trace, stacks: {})
     assert [row["toggle"] for row in profile_preset("leader_follower", TINY)["candidates"]] == ["b"]
 
 
@@ -58,6 +58,12 @@ def test_what_is_hopeless_on_a_cpu_is_not_tried() -> None:
     assert "precision=fp16" not in changes
 
 
+UPDATE = {
+    **{"ms": 6.125, "operators": 1217, "launch_us": 1.25, "flop_per_s": 6e9, "flop_per_s_ceiling": 24e9},
+    **{"bytes_per_s": 75e7, "bytes_per_s_ceiling": 15e9},
+}
+
+
 def record(**changes: Any) -> Profile:
     """Return a record of a profile with numbers made by hand."""
     stage = {"name": "acting", "mean_ms": 1.25, "p95_ms": 2.5, "share": 0.375}
@@ -65,7 +71,7 @@ def record(**changes: Any) -> Profile:
     whole = {
         **{"preset": "pursuit", "kind": "launch", "verdict": "launch-bound: starting 217 operators 62%"},
         **{"machine": {"device": "a GPU", "threads": 2}, "memory": {"peak": 3 * 2**20}, "trace": None},
-        **{"update": {"ms": 6.125, "operators": 1217}, "stages": [stage], "candidates": [gain]},
+        **{"update": UPDATE, "stages": [stage], "candidates": [gain]},
         "operators": [{"operator": "aten::bmm", "calls": 6.0, "cpu_ms": 0.5, "share": 0.25}],
     }
     return Profile(whole | changes)
@@ -77,10 +83,24 @@ class TestProfile:
             "stage                 ms    p95 ms   share",
             "acting             1.250     2.500   37.5%",
             "",
+            "operator                                           calls    cpu ms     share",
+            "aten::bmm                                              6     0.500     25.0%",
+            "",
             "launch-bound: starting 217 operators 62%",
+            "achieved: matrix products 6 of at most 24 GFLOP/s (25%), memory 0.75 of at most 15 GB/s (5%); 1,217 "
+            "operators of at least 1.25 us each",
+            "memory: peak 3 MiB",
             "",
             "toggle                   predicted  measured  95 % interval   first call",
             "adam=fused                   1.50x     1.25x  1.12 to 1.50         2.0 s",
+        ]
+
+    def test_the_source_of_an_operator_comes_last(self) -> None:
+        row = {"operator": "aten::bmm" * 9, "calls": 6.0, "cpu_ms": 0.5, "share": 0.25, "source": "mine.py:3 loss"}
+        lines = repr(record(operators=[row])).splitlines()
+        assert lines[3:5] == [
+            "operator                                           calls    cpu ms     share  source",
+            f"{('aten::bmm' * 9)[:45]}      6     0.500     25.0%  mine.py:3 loss".replace("      6", "          6"),
         ]
 
     def test_it_is_a_dict(self) -> None:

@@ -99,12 +99,17 @@ def test_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def profile_preset(preset: str, *layers: Any, **options: Any) -> dict[str, Any]:
         calls.append((preset, options))
-        return {"verdict": "launch-bound: so it is", "stages": [], "candidates": []}
+        update = {"operators": 9, "launch_us": 1.0}
+        update |= dict.fromkeys(("flop_per_s", "flop_per_s_ceiling", "bytes_per_s", "bytes_per_s_ceiling"), 1)
+        tables: dict[str, Any] = {"stages": [], "candidates": [], "operators": [], "memory": {}}
+        return {"verdict": "launch-bound: so it is", "update": update, **tables}
 
     monkeypatch.setattr(profile_run, "profile_preset", profile_preset)
-    ended = uavlab("profile", "leader_follower_quick", "--rounds", "5", "--all", "--out", "p.json", "--json")
+    ended = uavlab(
+        "profile", "leader_follower_quick", "--rounds", "5", "--all", "--stacks", "--out", "p.json", "--json"
+    )
     assert ended.code == 0
-    assert calls == [("leader_follower_quick", {"rounds": 5, "trace": None, "every": True})]
+    assert calls == [("leader_follower_quick", {"rounds": 5, "trace": None, "every": True, "stacks": True})]
     assert "launch-bound: so it is" in ended.out
     assert json.loads((tmp_path / "p.json").read_text()) == ended.json
 

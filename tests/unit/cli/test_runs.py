@@ -50,6 +50,16 @@ class TestTrain:
         assert record["command"].startswith("uavlab train leader_follower --set hidden=8 ")
         assert record["seeds"] == [3]
 
+    def test_a_flag_monitors_a_run_and_stays_when_it_goes_on(self) -> None:
+        words = ("--set", "log_every=2", "--updates", "4", "--out", "run")
+        assert uavlab("train", "leader_follower", *SETTINGS, *words, "--monitor").code == 0
+        assert uavlab("resume", "run", "--updates", "6").code == 0
+        assert uavlab("resume", "run", "--updates", "8", "--set", "monitor=false").code == 0
+        assert uavlab("resume", "run", "--updates", "10", "--monitor").code == 0
+        rows = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
+        watched = {row["update"]: "load/cpu" in row for row in rows if "critic_loss" in row}
+        assert watched == {1: True, 2: True, 4: True, 6: True, 8: False, 10: True}
+
     def test_the_layers_in_order(self, tmp_path: Path) -> None:
         (tmp_path / "mine.yaml").write_text("updates: 4\nseed: 1\nbatch: 6\nlr: 1e-2\n")
         given = ["--set", "seed=2", "--set", "batch=7", "--seed", "5", "--name", "n.1_a-b", "--runs", "2"]

@@ -1,6 +1,7 @@
-"""Shares of the time by stage since the reading before, of one monitor or of several in turn."""
+"""Readings since the reading before, of one monitor or of several in turn; they leave the bits of a run alone."""
 
 import gc
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,18 +10,22 @@ import torch
 
 from tests.support.fixtures_config import sizes, tiny
 from tests.support.live_runs import trained
+from uavlab.benchmarks.compare import build_call
 from uavlab.experiment import instruments
 from uavlab.experiment.config import configure
-from uavlab.experiment.instruments import Instruments, in_digest, rounds, updates_of
+from uavlab.experiment.instruments import OPERATORS, Instruments, cpu_seconds, in_digest, rounds, updates_of
+from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Change
 from uavlab.runtime.runtime import Runtime
+from uavlab.runtime.stage_timer import count_operators
+from uavlab.runtime.toggles import Toggles, with_toggles
 
 
 class FakeMonitor:
     """A monitor whose stages took what a test says."""
 
-    def __init__(self, resets: int = 1, **total: float) -> None:
-        self.resets, self.total = resets, total
+    def __init__(self, resets: int = 1, updates: int = 0, **total: float) -> None:
+        self.resets, self.updates, self.total = resets, updates, total
 
     def read(self) -> list[dict[str, Any]]:
         return [{"name": name, "total_ms": total} for name, total in self.total.items()]
@@ -93,14 +98,94 @@ def test_without_a_monitor_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) 
 
 def test_memory_is_in_mebibytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instruments, "memory", lambda device: {"resident": 3 * 2**20, "peak": 2**19})
-    rt: Any = SimpleNamespace(monitor=FakeMonitor(), device=torch.device("cpu"))
-    assert Instruments().read(rt) == {"memory/resident": 3.0, "memory/peak": 0.5}
+    figures = Instruments().read(watched_by(FakeMonitor()))
+    assert {name: value for name, value in figures.items() if name.startswith("memory/")} == {
+        "memory/resident": 3.0,
+        "memory/peak": 0.5,
+    }
+
+
+def watched_by(monitor: FakeMonitor, device: str = "cpu") -> Any:
+    return SimpleNamespace(monitor=monitor, device=torch.device(device))
+
+
+def test_milliseconds_are_those_of_an_update_that_was_timed() -> None:
+    each, monitor = Instruments(), FakeMonitor(updates=4, update=40.0, draw=2.0)
+    figures = each.read(watched_by(monitor))
+    assert (figures["ms/update"], figures["ms/draw"]) == (10.0, 0.5)
+    monitor.updates, monitor.total = 6, {"update": 48.0, "draw": 2.0}
+    figures = each.read(watched_by(monitor))
+    assert (figures["ms/update"], figures["ms/draw"]) == (4.0, 0.0)
+    assert not [name for name in each.read(watched_by(monitor)) if name.startswith("ms/")]  # no update since
+
+
+def test_load_is_processor_time_over_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = {"cpu": 5.0, "now": 100.0}
+    monkeypatch.setattr(instruments, "cpu_seconds", lambda: clock["cpu"])
+    monkeypatch.setattr(instruments.time, "monotonic", lambda: clock["now"])
+    each = Instruments()
+    assert "load/cpu" not in each.read(watched_by(FakeMonitor()))  # no time has passed
+    clock.update(cpu=8.0, now=102.0)
+    assert each.read(watched_by(FakeMonitor()))["load/cpu"] == 1.5  # one core and a half
+    clock.update(now=104.0)
+    assert each.read(watched_by(FakeMonitor()))["load/cpu"] == 0.0
+
+
+def test_processor_time_is_that_of_all_threads() -> None:
+    """The time that a thread works counts, however busy the machine is."""
+    before, done = cpu_seconds(), threading.Event()
+
+    def work() -> None:
+        while cpu_seconds() - before < 0.05:
+            pass
+        done.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert done.is_set()
+
+
+class TestOnAGpu:
+    @pytest.fixture(autouse=True)
+    def no_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(instruments, "memory", lambda device: {})
+
+    def test_it_is_asked_for_its_load_and_power(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(torch.cuda, "utilization", lambda device: 75)
+        monkeypatch.setattr(torch.cuda, "power_draw", lambda device: 312_500)
+        figures = Instruments().read(watched_by(FakeMonitor(), "cuda"))
+        assert (figures["load/gpu"], figures["load/gpu_watts"]) == (0.75, 312.5)
+
+    @pytest.mark.parametrize(
+        ("error", "reason"),
+        [
+            (ModuleNotFoundError("pynvml does not seem to be installed"), "ModuleNotFoundError: pynvml does not"),
+            (type("NVMLError_NotSupported", (Exception,), {})(), "NVMLError_NotSupported"),
+        ],
+    )
+    def test_where_it_does_not_answer_a_run_says_so_once(
+        self, error: Exception, reason: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked = []
+
+        def utilization(device: Any) -> int:
+            asked.append(device)
+            raise error
+
+        monkeypatch.setattr(torch.cuda, "utilization", utilization)
+        each = Instruments()
+        with pytest.warns(UserWarning, match=rf"no load/gpu in the log \({reason}.*pip install nvidia-ml-py"):
+            assert "load/gpu" not in each.read(watched_by(FakeMonitor(), "cuda"))
+        assert "load/gpu" not in each.read(watched_by(FakeMonitor(), "cuda"))
+        assert len(asked) == 1
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
         *(("seconds", False), ("time/update", False), ("memory/resident", False), ("counts/rounds", False)),
+        *(("ms/update", False), ("load/cpu", False), ("counts/operators", False)),
         *(("eval/time", True), ("actor_loss", True), ("counts", True)),
     ],
 )
@@ -194,8 +279,64 @@ def test_a_run_logs_them_and_its_digest_leaves_them_out() -> None:
     row = watched.recorder.rows[-1]
     assert {"time/update", "time/acting", "time/environment", "memory/resident"} <= row.keys()
     assert sum(value for name, value in row.items() if name.startswith("time/")) == pytest.approx(1)
-    assert not any(name.startswith(("time/", "memory/")) for row in plain.recorder.rows for name in row)
+    assert {"ms/update", "load/cpu"} <= row.keys()
+    readings = ("time/", "ms/", "load/", "memory/", OPERATORS)
+    assert not any(name.startswith(readings) for row in plain.recorder.rows for name in row)
     assert plain.digest == watched.digest
+
+
+def operators(run: Any) -> list[float | None]:
+    return [row.get(OPERATORS) for row in run.recorder.rows if "seconds" in row]
+
+
+class TestOperators:
+    def test_those_of_one_update_are_counted_after_an_interval_of_the_log(self) -> None:
+        run = trained(tiny(updates=6, log_every=2, evaluate_every=6, monitor=True))
+        first, second, *later = operators(run)  # updates 1, 2, 4 and 6
+        assert (first, second) == (None, None)
+        assert later[0] == later[1]
+        one = build_call(run.config, "cycle")
+        one.call()  # the first cycle also fills replay
+        assert later[0] == count_operators(one.call)
+
+    def test_a_round_of_an_interval_is_counted_whole(self) -> None:
+        counts = [
+            operators(trained(tiny(updates=12, log_every=4, monitor=True, interval=interval)))[-1]
+            for interval in (1, 2, 4)
+        ]
+        assert counts[0] == counts[1] == counts[2]  # as many steps as updates, in whatever order
+
+    def test_a_change_is_counted_anew(self) -> None:
+        run = Run(tiny(updates=12, log_every=2, monitor=True))
+        steps = run.train()
+        for progress in steps:
+            if progress.number == 6:
+                run.change(update="loop")
+        counts = operators(run)
+        assert counts[3] not in (counts[-1], None)  # of updates 6 and 12
+        assert counts[4] is None  # of update 8, before the count
+
+    @pytest.mark.parametrize("toggle", [{"compile": "default"}, {"graph": "update"}])
+    def test_what_cannot_be_seen_is_not_counted(self, toggle: dict[str, str]) -> None:
+        rt = SimpleNamespace(toggles=with_toggles(Toggles(), toggle))
+        run: Any = SimpleNamespace(rt=rt, number=100, changes=[], config=tiny(log_every=1))
+        assert not instruments.countable(run)
+        run.rt.toggles = Toggles()
+        assert instruments.countable(run)
+
+    def test_a_comparison_is_not_disturbed(self) -> None:
+        rt = SimpleNamespace(toggles=Toggles())
+        run: Any = SimpleNamespace(rt=rt, number=9, changes=[Change(5, by="comparison")], config=tiny(log_every=4))
+        assert not instruments.countable(run)
+        run.changes = [Change(5, by="panel")]
+        assert instruments.countable(run)
+        run.number = 8
+        assert not instruments.countable(run)
+
+
+def test_of_a_long_interval_of_the_log_some_updates_are_timed() -> None:
+    run = trained(tiny(updates=13, monitor=True, log_every=1000, checkpoint_every=1000, evaluate_every=1000))
+    assert run.rt.monitor.updates == 2  # updates 5 and 13
 
 
 def test_figures_are_means_over_seeds_and_those_of_each() -> None:

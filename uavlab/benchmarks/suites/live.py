@@ -1,12 +1,16 @@
-"""What a live run says of a change of settings, beside interleaved timings of the same settings."""
+"""What a live run says of a change of settings, beside timings of the same settings in turn; and a monitor's cost."""
 
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from uavlab.benchmarks.compare import compare
-from uavlab.benchmarks.registry import Record, suite
+from uavlab.benchmarks.registry import Option, Record, suite
+from uavlab.benchmarks.timing import median, ratio, time_in_turn
 from uavlab.experiment.config import Device, configure
+from uavlab.experiment.instruments import Instruments
 from uavlab.experiment.run import Run
 from uavlab.live.trainer import Trainer
+from uavlab.runtime.runtime import Runtime
 
 PRESET = "leader_follower_quick"
 CHANGES: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
@@ -16,6 +20,8 @@ CHANGES: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
 )
 BLOCK = 50  # cycles, about as long as a slice of a live run
 WARM = 50  # updates before a change
+WATCHED = ("leader_follower_quick", "spread_quick")
+ENOUGH_S = 240.0  # seconds for a preset, after which only the rounds that an interval needs are run
 ALONE = {"evaluate_every": 10**9, "checkpoint_every": 10**9, "updates": 10**9}
 
 
@@ -72,3 +78,52 @@ def change_in_a_run(before: dict[str, Any], after: dict[str, Any], pairs: int, d
 
 def _text(settings: dict[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in settings.items())
+
+
+class Unwatched(Instruments):
+    """Instruments that measure nothing."""
+
+    def next_update(self, run: Run, steps: Iterator[Any]) -> Any:
+        """Make the next update, and time none of its stages."""
+        run.rt.monitor.active = False  # type: ignore[union-attr]
+        return next(steps)
+
+    def read(self, rt: Runtime) -> dict[str, float]:
+        """Return no readings."""
+        return {}
+
+
+@suite(
+    "monitor",
+    about="what a monitor costs a run",
+    options=[Option("presets", "other presets", kind=str)],
+)
+def monitor_suite(rounds: int, device: Device, presets: Sequence[str] = WATCHED) -> Record:
+    """Time training with a monitor and without, in turn: one run, in blocks of an interval of its log.
+
+    It is one run, because two that are equal may differ by a percent, by where their memory lies.
+
+    Returns:
+        A row for each preset: ``updates`` of a block, ``off_ms`` and ``on_ms`` of an update (medians), and
+        ``on_over_off`` with its 95 % interval from ``low`` to ``high``.
+    """
+    rows = []
+    for preset in presets:
+        run = Run(configure(preset, ALONE, {"device": device, "monitor": True}))
+        size, steps = run.config.run.log_every, run.train()
+        calls = {"off": _block(run, Unwatched(), steps, size), "on": _block(run, Instruments(), steps, size)}
+        seconds = time_in_turn(calls, rounds, run.rt.device, enough_s=ENOUGH_S)
+        steps.close()
+        each_ms = {f"{name}_ms": round(1e3 * median(each) / size, 3) for name, each in seconds.items()}
+        compared = ratio(seconds["on"], seconds["off"], "on_over_off")
+        rows.append({"preset": preset, "updates": size, **each_ms, **compared, "rounds": len(seconds["on"])})
+    return {"rows": rows}
+
+
+def _block(run: Run, instruments: Instruments, steps: Iterator[Any], size: int) -> Callable[[], None]:
+    def call() -> None:
+        run.instruments = instruments
+        for _ in range(size):
+            next(steps)
+
+    return call

@@ -89,7 +89,8 @@ def score_chart(run: Run) -> str:
 
 def stage_bar(history: History) -> str:
     """Draw the shares of the time by stage as one bar with a legend, and say the memory."""
-    recent = [each.figures for each in list(history.samples)[-RECENT:] if each.figures]
+    samples = list(history.samples)[-RECENT:]
+    recent = [each.figures for each in samples if any(name.startswith("time/") for name in each.figures)]
     if not recent:
         return "<p>Stages and memory are read while the run trains.</p>"
     names = dict.fromkeys(name for figures in recent for name in figures if name.startswith("time/"))

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from uavlab.benchmarks.suites import live
+from uavlab.experiment.run import Run
 from uavlab.live import comparison
 
 ACTING = ({"acting": "loop"}, {"acting": "batched"})
@@ -23,6 +24,34 @@ def test_a_change_is_measured_in_a_run() -> None:
     assert measured["how"] == "interleaved"
     assert measured["slices"] == 3
     assert measured["low"] <= measured["ratio"] <= measured["high"]
+
+
+def test_a_monitor_is_compared_with_none_in_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each block is an interval of the log; without a monitor, no stage is timed and nothing is read."""
+    timed: dict[str, list[int]] = {"on": [], "off": []}
+    runs: list[Run] = []
+
+    def in_turn(calls: Any, rounds: int, device: Any, **options: Any) -> dict[str, list[float]]:
+        run = runs[0]
+        for name in ("off", "on", "off", "on"):
+            before = run.number
+            calls[name]()
+            assert run.number == before + 32
+            timed[name].append(run.rt.monitor.updates)  # type: ignore[union-attr]
+            assert ("time/update" in run.recorder.rows[-1]) is (name == "on")
+        return {"on": [3.2, 3.2], "off": [1.6, 1.6]}
+
+    def one(config: Any) -> Run:
+        runs.append(Run(config))
+        return runs[0]
+
+    monkeypatch.setattr(live, "ALONE", {**live.ALONE, "log_every": 32})
+    monkeypatch.setattr(live, "Run", one)
+    monkeypatch.setattr(live, "time_in_turn", in_turn)
+    [row] = live.monitor_suite(3, "cpu", ["leader_follower"])["rows"]
+    assert timed["off"][0] == 0
+    assert timed["on"][0] == timed["off"][1] > 8  # one of two updates
+    assert (row["off_ms"], row["on_ms"], row["on_over_off"]) == (50.0, 100.0, 2.0)
 
 
 @pytest.mark.parametrize(("low", "high", "agree"), [(1.1, 1.3, True), (1.25, 1.4, False), (0.5, 1.0, True)])
