@@ -9,7 +9,7 @@ from tests.support.fixtures_config import tiny
 from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.experiment import fit as module
 from uavlab.experiment.config import Config
-from uavlab.experiment.fit import fit
+from uavlab.experiment.fit import largest
 from uavlab.profiling.batch_size import Budget
 
 
@@ -23,7 +23,7 @@ def peak(config: Config, setting: str, value: int) -> int:
                 step()
 
         with mock.patch.object(module, "largest_batch", measure):
-            fit(config, setting, 1, value)
+            largest(config, setting, 1, value)
     return spent.peak
 
 
@@ -34,7 +34,7 @@ def test_it_is_the_largest_that_fits() -> None:
 def check_largest(config: Config, setting: str, most: int) -> None:
     """Search between 8 less and 8 more than the most that fits into the memory of the most."""
     budget = peak(config, setting, most)
-    search = fit(config, setting, most - 8, most + 8, margin=0.0, budget=budget)
+    search = largest(config, setting, most - 8, most + 8, margin=0.0, budget=budget)
     assert search.rows == most
     assert search.trials[search.rows]  # it was tried itself
     assert peak(config, setting, search.rows + 1) > budget
@@ -42,8 +42,8 @@ def check_largest(config: Config, setting: str, most: int) -> None:
 
 def test_what_is_refused() -> None:
     with pytest.raises(ResourceError, match="a step with 8 rows"):
-        fit(tiny(capacity=4000), "batch", 8, 16, margin=0.0, budget=1000)
+        largest(tiny(capacity=4000), "batch", 8, 16, margin=0.0, budget=1000)
     with pytest.raises(ConfigError, match="unknown setting 'bach'"):
-        fit(tiny(), "bach", 8, 16)
+        largest(tiny(), "bach", 8, 16)
     with pytest.raises(ConfigError, match="batch 128 > capacity 32"):
-        fit(tiny(), "batch", 64, 128)
+        largest(tiny(), "batch", 64, 128)
