@@ -220,7 +220,7 @@ def _updates(config: Config, values: dict[str, int]) -> Callable[[], Any]:
 
 
 def _without_data(config: Config, limit: int | None) -> int | None:
-    """Return what a limit leaves for trials, which share what the collector computes or reads once, such as flights.
+    """Return what a limit leaves for trials, which share data that the collector reads once, such as flights.
 
     Raises:
         ResourceError: That alone does not fit.
@@ -228,8 +228,8 @@ def _without_data(config: Config, limit: int | None) -> int | None:
     if limit is None:
         return None
     rt = build.runtime(config.run, config.toggles)
-    data = config.task.collector.data(config, build.streams(config.run, rt.device), rt)
-    if (size := _tensor_bytes(data)) >= limit:
+    first, again = (config.task.collector.data(config, build.streams(config.run, rt.device), rt) for _ in range(2))
+    if (size := _tensor_bytes(first) if first is again else 0) >= limit:
         raise ResourceError(f"fit: {size:,} bytes of data do not fit into {limit:,}; allow more, or lower it.")
     return limit - size
 

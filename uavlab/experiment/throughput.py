@@ -82,16 +82,19 @@ def sweep_worlds(config: "Config", most: int = MOST, budget: int | None = None, 
         ResourceError: One world does not fit into memory.
     """
     pace, unit = config.task.collector.pace(config)
-    rounds = config.toggles.interval * config.toggles.ratio  # turns, of which the first ``interval`` take steps
-    steps = pace / (config.source.worlds * config.run.runs * config.env.spec.agents)
-    least = rounds * math.ceil(POOL_STEPS / (steps * rounds))
+    interval, ratio = (
+        config.toggles.interval,
+        config.toggles.ratio,
+    )  # turns of a round, and its updates by turn
+    steps = pace // (config.source.worlds * config.run.runs * config.env.spec.agents)
+    turns, least = interval * ratio, math.ceil(POOL_STEPS / (steps * interval))
     most = min(most, getattr(config.source, "capacity", most))
     samples: dict[int, list[float]] = {}
 
     def sample(worlds: int) -> float:
         """Time a sample, which has at least ``POOL_STEPS`` steps, so that starts of new worlds count, too."""
-        taken, seconds = _time_turns(_turns(config, worlds), least)
-        samples.setdefault(worlds, []).append(taken * pace / config.source.worlds * worlds / seconds)
+        rounds, seconds = _time_rounds(_turns(config, worlds), turns, least)
+        samples.setdefault(worlds, []).append(rounds * interval * pace / config.source.worlds * worlds / seconds)
         free_cache()
         return seconds
 
@@ -148,12 +151,13 @@ def _turns(config: "Config", worlds: int) -> Callable[[], Any]:
     return turn
 
 
-def _time_turns(turn: Callable[[], Any], least: int) -> tuple[int, float]:
-    """Take turns for ``SAMPLE_S`` seconds, but not fewer than ``least``; return their number and time (s)."""
+def _time_rounds(turn: Callable[[], Any], turns: int, least: int) -> tuple[int, float]:
+    """Take rounds of turns for ``SAMPLE_S`` seconds, but not fewer than ``least``; return their number and time (s)."""
     turn()  # and what is done once
-    began, taken, seconds = time.perf_counter(), 0, 0.0
-    while taken < least or seconds < SAMPLE_S:
-        turn()
-        taken += 1
+    began, rounds, seconds = time.perf_counter(), 0, 0.0
+    while rounds < least or seconds < SAMPLE_S:
+        for _ in range(turns):
+            turn()
+        rounds += 1
         seconds = time.perf_counter() - began
-    return taken, seconds
+    return rounds, seconds

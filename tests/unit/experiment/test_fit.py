@@ -1,15 +1,18 @@
-"""The largest setting that fits is one that was tried by whole updates, and twice as much does not fit."""
+"""The largest setting that fits was tried by whole updates; sizes that are searched for train under the limit."""
 
 from typing import Any
 from unittest import mock
 
 import pytest
 
-from tests.support.fixtures_config import tiny
+from tests.support.fixtures_config import sizes, tiny
+from uavlab.collectors import entries
 from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.experiment import fit as module
-from uavlab.experiment.config import Config
-from uavlab.experiment.fit import largest
+from uavlab.experiment import throughput
+from uavlab.experiment.config import Config, configure, parse_setting
+from uavlab.experiment.fit import fit, largest, parse_memory
+from uavlab.experiment.throughput import Sweep
 from uavlab.profiling.batch_size import Budget
 
 
@@ -47,3 +50,83 @@ def test_what_is_refused() -> None:
         largest(tiny(), "bach", 8, 16)
     with pytest.raises(ConfigError, match="batch 128 > capacity 32"):
         largest(tiny(), "batch", 64, 128)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take short samples of throughput, and survey few observations."""
+    monkeypatch.setattr(entries, "SURVEY_STEPS", 2)
+    monkeypatch.setattr(throughput, "SAMPLE_S", 0.0)
+    monkeypatch.setattr(throughput, "POOL_STEPS", 1)
+
+
+NO_WORLDS = "worlds: none, because batches are read, not collected from worlds."
+IN_MINIBATCHES = "batch: none, because an update learns from all steps of its worlds, in minibatches."
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("env", "learner", "found", "line"),
+    [
+        ("leader_follower", None, ["worlds", "batch"], "batch 3: fits"),
+        ("spread", "mappo", ["worlds", "minibatches"], IN_MINIBATCHES),
+        ("mapping", None, ["worlds", "minibatches"], IN_MINIBATCHES),
+        ("pursuit", "masac", ["worlds", "batch"], "batch 3: fits"),
+        ("telemetry", None, ["batch"], NO_WORLDS),
+    ],
+)
+def test_every_task_trains_under_the_limit_with_the_sizes(
+    env: str, learner: str | None, found: list[str], line: str
+) -> None:
+    config = configure(env, sizes(env, learner), {"learner": learner})
+    lines: list[str] = []
+    result = fit(config, memory="60MB", most=2, say=lines.append)
+    assert (list(result.settings), str(result).splitlines()) == (found, lines)
+    assert line in lines
+    options = lines[-1].split()
+    chosen = configure(env, config.values, dict(map(parse_setting, options[1::2])))
+    assert options[::2] == ["--set"] * len(found)
+    assert {name: chosen.values[name] for name in found} == result.settings
+    with Budget(60_000_000):
+        step = module._updates(chosen, {})
+        step()
+        step()
+
+
+@pytest.mark.usefixtures("quick")
+def test_less_memory_means_smaller_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tiny(hidden=32, capacity=4096)
+    rates = {1: 1.0, 64: 64.0}
+    monkeypatch.setattr(module, "sweep_worlds", lambda *args: Sweep(rates, "agent-steps", "that is all"))
+    most = peak(config, "worlds", 72)  # the trial of 64 worlds
+    assert fit(config, most).settings["worlds"] == 64
+    result = fit(config, most - 1)
+    assert result.settings["worlds"] == 32
+    assert [each for each in result.trials if each["setting"] == "worlds"] == [
+        {"setting": "worlds", "value": 1, "per_s": 1.0, "unit": "agent-steps"},
+        {"setting": "worlds", "value": 64, "per_s": 64.0, "unit": "agent-steps"},
+        {"setting": "worlds", "value": 64, "fits": False},
+        {"setting": "worlds", "value": 32, "fits": True},
+    ]
+    with pytest.raises(ResourceError, match="an update with 1 world does not fit"):
+        fit(config, 1000)
+
+
+@pytest.mark.usefixtures("quick")
+def test_minibatches_are_as_few_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configure("spread", sizes("spread", "mappo"), {"learner": "mappo", "worlds": 90, "minibatches": 8, "hidden": 32})
+    monkeypatch.setattr(module, "sweep_worlds", lambda *args: Sweep({90: 1.0}, "agent-steps", "that is all"))
+    most = peak(configure("spread", config.values, {"minibatches": 4}), "worlds", 100)
+    assert fit(config, most).settings == {"worlds": 90, "minibatches": 4}
+    assert fit(config, most - 1).settings == {"worlds": 90, "minibatches": 8}
+
+
+def test_data_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(ResourceError, match=r"fit: [\d,]+ bytes of data do not fit into 1,000; allow more"):
+        fit(configure("telemetry", sizes("telemetry")), 1000)
+
+
+@pytest.mark.parametrize("text", ["lots", "0", "-1MB", "0.1B", "1XB", "MB", "1e9", True, "9" * 99])
+def test_what_is_no_memory_is_refused(text: Any) -> None:
+    with pytest.raises(ConfigError, match="expected a number of bytes above 0, such as 512MB or 2GiB"):
+        parse_memory(text)
