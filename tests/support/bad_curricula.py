@@ -126,8 +126,7 @@ ROWS = (
     Row(
         "size worlds",
         "train telemetry --set worlds=auto",
-        "telemetry: unknown setting 'worlds' from --set (did you mean 'workers'?). All settings: uavlab settings "
-        "telemetry.",
+        "telemetry: unknown setting 'worlds' (did you mean 'workers'?). All settings: uavlab settings telemetry.",
     ),
     Row("fit memory", f"fit {P} --memory lots", f"memory 'lots': {NO_SIZE}"),
     Row("fit memory none", f"fit {P} --memory 0MB", f"memory '0MB': {NO_SIZE}"),

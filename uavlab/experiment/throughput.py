@@ -81,21 +81,12 @@ def sweep_worlds(config: "Config", most: int = MOST, budget: int | None = None, 
     Raises:
         ResourceError: One world does not fit into memory.
     """
-    pace, unit = config.task.collector.pace(config)
-    interval, ratio = (
-        config.toggles.interval,
-        config.toggles.ratio,
-    )  # turns of a round, and its updates by turn
-    steps = pace // (config.source.worlds * config.run.runs * config.env.spec.agents)
-    turns, least = interval * ratio, math.ceil(POOL_STEPS / (steps * interval))
     most = min(most, getattr(config.source, "capacity", most))
     samples: dict[int, list[float]] = {}
 
     def sample(worlds: int) -> float:
-        """Time a sample, which has at least ``POOL_STEPS`` steps, so that starts of new worlds count, too."""
-        rounds, seconds = _time_rounds(_turns(config, worlds), turns, least)
-        samples.setdefault(worlds, []).append(rounds * interval * pace / config.source.worlds * worlds / seconds)
-        free_cache()
+        rate, seconds = measure(config, worlds)
+        samples.setdefault(worlds, []).append(rate)
         return seconds
 
     with same_random_state():
@@ -104,10 +95,28 @@ def sweep_worlds(config: "Config", most: int = MOST, budget: int | None = None, 
         for _ in range(ROUNDS):
             for worlds in [worlds for worlds, (first, *_) in samples.items() if first >= enough]:
                 sample(worlds)
+    unit = config.task.collector.pace(config)[1]
     rates = {worlds: median(each[1:] or each) for worlds, each in samples.items()}  # the first one was a warm-up
     for worlds, rate in rates.items():
         say(f"worlds {worlds}: {rate:,.0f} {unit} per second")
     return Sweep(rates, unit, end)
+
+
+def measure(config: "Config", worlds: int) -> tuple[float, float]:
+    """Build a run anew with other worlds, and time its collector.
+
+    At least ``POOL_STEPS`` steps are timed, so that starts of new worlds count, too.
+
+    Returns:
+        What the collector's ``pace`` counts, per second, and the time of the sample (s).
+    """
+    interval, ratio = config.toggles.interval, config.toggles.ratio  # turns of a round, and its updates by turn
+    pace, own = config.task.collector.pace(config)[0], config.source.worlds
+    steps = pace // (own * config.run.runs * config.env.spec.agents)
+    least = math.ceil(POOL_STEPS / (steps * interval))
+    rounds, seconds = _time_rounds(_turns(config, worlds), interval * ratio, least)
+    free_cache()
+    return rounds * interval * pace / own * worlds / seconds, seconds
 
 
 def _grow(

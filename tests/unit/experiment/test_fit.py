@@ -1,5 +1,6 @@
 """The largest setting that fits was tried by whole updates; sizes that are searched for train under the limit."""
 
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -11,7 +12,7 @@ from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.experiment import fit as module
 from uavlab.experiment import throughput
 from uavlab.experiment.config import Config, configure, parse_setting
-from uavlab.experiment.fit import fit, largest, parse_memory
+from uavlab.experiment.fit import Fit, fit, largest, parse_memory
 from uavlab.experiment.throughput import Sweep
 from uavlab.profiling.batch_size import Budget
 
@@ -93,32 +94,35 @@ def test_every_task_trains_under_the_limit_with_the_sizes(
         step()
 
 
-@pytest.mark.usefixtures("quick")
-def test_less_memory_means_smaller_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = tiny(hidden=32, capacity=4096)
-    rates = {1: 1.0, 64: 64.0}
+def fit_where(
+    monkeypatch: pytest.MonkeyPatch, config: Config, rates: dict[int, float], holds: Callable[..., bool]
+) -> Fit:
+    """Search where a sweep has these rates, and a run fits if ``holds`` says so of its worlds and minibatches."""
     monkeypatch.setattr(module, "sweep_worlds", lambda *args: Sweep(rates, "agent-steps", "that is all"))
-    most = peak(config, "worlds", 72)  # the trial of 64 worlds
-    assert fit(config, most).settings["worlds"] == 64
-    result = fit(config, most - 1)
-    assert result.settings["worlds"] == 32
-    assert [each for each in result.trials if each["setting"] == "worlds"] == [
+    monkeypatch.setattr(module, "_holds", lambda config, values, budget: holds(**{**config.values, **values}))
+    return fit(config)
+
+
+def test_worlds_are_halved_until_a_tenth_more_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configure("mapping", sizes("mapping"))
+    result = fit_where(monkeypatch, config, {1: 1.0, 64: 64.0}, lambda worlds, **_: worlds <= 36)
+    assert result.settings["worlds"] == 32  # 36 are tried for it
+    assert result.trials[:4] == [
         {"setting": "worlds", "value": 1, "per_s": 1.0, "unit": "agent-steps"},
         {"setting": "worlds", "value": 64, "per_s": 64.0, "unit": "agent-steps"},
         {"setting": "worlds", "value": 64, "fits": False},
         {"setting": "worlds", "value": 32, "fits": True},
     ]
-    with pytest.raises(ResourceError, match="an update with 1 world does not fit"):
-        fit(config, 1000)
+    assert fit_where(monkeypatch, config, {32: 1.0}, lambda worlds, **_: worlds <= 35).settings["worlds"] == 16
+    with pytest.raises(ResourceError, match="an update with 1 world does not fit; lower"):
+        fit_where(monkeypatch, config, {4: 1.0}, lambda **_: False)
 
 
-@pytest.mark.usefixtures("quick")
-def test_minibatches_are_as_few_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = configure("spread", sizes("spread", "mappo"), {"learner": "mappo", "worlds": 90, "minibatches": 8, "hidden": 32})
-    monkeypatch.setattr(module, "sweep_worlds", lambda *args: Sweep({90: 1.0}, "agent-steps", "that is all"))
-    most = peak(configure("spread", config.values, {"minibatches": 4}), "worlds", 100)
-    assert fit(config, most).settings == {"worlds": 90, "minibatches": 4}
-    assert fit(config, most - 1).settings == {"worlds": 90, "minibatches": 8}
+@pytest.mark.parametrize(("least", "count"), [(1, 1), (2, 2), (3, 4), (5, 6), (6, 6)])
+def test_minibatches_are_as_few_as_fit(least: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configure("mapping", sizes("mapping"), {"minibatches": 6})
+    result = fit_where(monkeypatch, config, {4: 1.0}, lambda minibatches, **_: minibatches >= least)
+    assert result.settings == {"worlds": 4, "minibatches": count}
 
 
 def test_data_that_does_not_fit_is_refused() -> None:
