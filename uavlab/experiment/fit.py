@@ -173,10 +173,10 @@ def _fit_worlds(config: Config, budget: int | None, most: int, margin: float, re
 def _fit_batch(config: Config, budget: int | None, most: int, margin: float, result: Fit) -> None:
     high = _most(config, most, margin)
     judge = partial(result.judge, "batch")
-    found = largest(config, "batch", min(LEAST, high), high, margin, budget, TOLERANCE, judge)
-    why = "the largest that was to be tried" if found.rows == high else f"{margin:.0%} less than what fits"
-    result.note(f"batch: {found.rows} rows, {why}")
-    result.settings["batch"] = found.rows
+    search = largest(config, "batch", min(LEAST, high), high, margin, budget, TOLERANCE, judge)
+    why = "the largest that was to be tried" if search.rows == high else f"{margin:.0%} less than what fits"
+    result.note(f"batch: {search.rows} rows, {why}")
+    result.settings["batch"] = search.rows
 
 
 def _fit_minibatches(config: Config, budget: int | None, margin: float, result: Fit) -> None:

@@ -67,7 +67,7 @@ IN_MINIBATCHES = "batch: none, because an update learns from all steps of its wo
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
-    ("env", "learner", "found", "line"),
+    ("env", "learner", "names", "line"),
     [
         ("leader_follower", None, ["worlds", "batch"], "batch 3: fits"),
         ("spread", "mappo", ["worlds", "minibatches"], IN_MINIBATCHES),
@@ -77,17 +77,17 @@ IN_MINIBATCHES = "batch: none, because an update learns from all steps of its wo
     ],
 )
 def test_every_task_trains_under_the_limit_with_the_sizes(
-    env: str, learner: str | None, found: list[str], line: str
+    env: str, learner: str | None, names: list[str], line: str
 ) -> None:
     config = configure(env, sizes(env, learner), {"learner": learner})
     lines: list[str] = []
     result = fit(config, memory="60MB", most=2, say=lines.append)
-    assert (list(result.settings), str(result).splitlines()) == (found, lines)
+    assert (list(result.settings), str(result).splitlines()) == (names, lines)
     assert line in lines
     options = lines[-1].split()
     chosen = configure(env, config.values, dict(map(parse_setting, options[1::2])))
-    assert options[::2] == ["--set"] * len(found)
-    assert {name: chosen.values[name] for name in found} == result.settings
+    assert options[::2] == ["--set"] * len(names)
+    assert {name: chosen.values[name] for name in names} == result.settings
     with Budget(60_000_000):
         step = module._updates(chosen, {})
         step()
