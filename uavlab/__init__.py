@@ -12,7 +12,8 @@ Its policies  load (TrainedPolicy), run.policy (TeamPolicy), evaluate (Scores), 
 Its page      report (of one run or several; seeds of equal settings are pooled)
 Many runs     sweep (SweepTable): presets, settings and seeds of one file, at once, to one table and one page
 Its folder    tuning (Tuning): what changed from run to run, what it did to the score, and the best settings as a file
-Measure       bench (suites of benchmarks), profile (where the time of an update goes, and which toggles help)
+Measure       bench (suites of benchmarks), profile (where the time of an update goes, and which toggles help), fit
+              (how many worlds a run should have here, and the largest batch that fits)
 Environments  make (by name), env (register a class), Env, EnvSpec, Metric, ChoiceObs, MapObs, tensors, constant
               (numbers on a device), check_env, baseline, scene, external (of Gymnasium and PettingZoo)
 Elsewhere     to_pettingzoo, to_gymnasium, to_torchrl: environments in these libraries
@@ -31,7 +32,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from uavlab.api import cross_play, evaluate, export, load, make, profile, resume, start, train, transfer
+    from uavlab.api import cross_play, evaluate, export, load, make, resume, start, train, transfer
     from uavlab.benchmarks.registry import bench, suite
     from uavlab.cli import main
     from uavlab.core.entities import Entities
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from uavlab.experiment.transfer import Transfer
     from uavlab.experiment.tuning import Tuning, tuning
     from uavlab.interop import to_gymnasium, to_pettingzoo, to_torchrl
+    from uavlab.measure import fit, profile
     from uavlab.nets.mlp import StackedMLP
     from uavlab.ops.geometry import constant
     from uavlab.presentation import fly, report, sweep
@@ -74,7 +76,7 @@ os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 __version__ = "0.1.0"
 
 _NAMES = {
-    "api": ("cross_play", "train", "start", "resume", "load", "evaluate", "export", "make", "profile", "transfer"),
+    "api": ("cross_play", "train", "start", "resume", "load", "evaluate", "export", "make", "transfer"),
     "benchmarks.registry": ("bench", "suite"),
     "cli": ("main",),
     "core.errors": (
@@ -96,6 +98,7 @@ _NAMES = {
     "experiment.tuning": ("Tuning", "tuning"),
     "workers.registration": ("external",),
     "interop": ("to_gymnasium", "to_pettingzoo", "to_torchrl"),
+    "measure": ("fit", "profile"),
     "nets.mlp": ("StackedMLP",),
     "ops.geometry": ("constant",),
     "presentation": ("fly", "report", "sweep"),
@@ -113,7 +116,7 @@ __all__ = [
     "Group", "Learner", "MapObs", "Metric", "MissingPackageError", "Policy", "ResourceError", "Resume", "Rollout",
     "Rows", "Run", "Runtime", "Scores", "StackedMLP", "Streams", "SweepTable", "TeamPolicy", "TrainedPolicy",
     "Transfer", "Transition", "Tuning", "UavlabError", "Update", "__version__", "baseline", "bench", "check_env",
-    "check_learner", "constant", "cross_play", "env", "evaluate", "export", "external", "fly", "join_groups",
+    "check_learner", "constant", "cross_play", "env", "evaluate", "export", "external", "fit", "fly", "join_groups",
     "learner", "load", "main", "make", "preset", "profile", "report", "resume", "scene", "split_groups", "start",
     "suite", "sweep", "team_spec", "tensors", "to_gymnasium", "to_pettingzoo", "to_torchrl", "toggle", "train",
     "transfer", "tuning",

@@ -17,7 +17,7 @@ from uavlab.core.text import quote
 from uavlab.experiment import policy as policies
 from uavlab.experiment import scores
 from uavlab.experiment.best import Which
-from uavlab.experiment.config import Device
+from uavlab.experiment.config import Config, Device
 from uavlab.experiment.cross_play import CrossPlay
 from uavlab.experiment.cross_play import cross_play as meet
 from uavlab.experiment.export import export as export_trained
@@ -28,7 +28,6 @@ from uavlab.experiment.run import Run
 from uavlab.experiment.scores import Scores
 from uavlab.experiment.transfer import Transfer, places_by_size, places_by_stage
 from uavlab.experiment.transfer import transfer as transfer_policy
-from uavlab.registration import name_and_parameters
 from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.testing.environment import check_form
 
@@ -123,7 +122,16 @@ def start(
         ResourceError: Memory does not suffice.
     """
     given = {"learner": learner, "updates": updates, "minutes": minutes, "seed": seed, "runs": runs}
-    config = task_config(task, toggles, settings, {**given, "device": device, "monitor": monitor})
+    return build_run(task_config(task, toggles, settings, {**given, "device": device, "monitor": monitor}), out, ranks)
+
+
+def build_run(config: Config, out: str | Path | None = None, ranks: Ranks = ALONE) -> Run:
+    """Build a run of these settings, as ``start`` does.
+
+    Raises:
+        ConfigError: The folder is not empty, or the environment is broken.
+        ResourceError: Memory does not suffice.
+    """
     if config.task.evaluation.check is None:
         check_form(config.env)
     return Run(config, None if out is None else Path(out).expanduser(), ranks)
@@ -309,41 +317,3 @@ def export(what: Trained, out: str | Path, *, run: int = 0, agent: int | None = 
         ResourceError: A file cannot be written.
     """
     return export_trained(trained_policy("export", what, "cpu"), Path(out), run, agent)
-
-
-def profile(
-    task: Task,
-    *,
-    toggles: str | Settings | None = None,
-    settings: Settings | None = None,
-    rounds: int = 20,
-    trace: str | Path | None = None,
-    every: bool = False,
-    stacks: bool = False,
-) -> dict[str, Any]:
-    """Measure where the time of a task's updates goes, and which toggles help, predicted and measured.
-
-    >>> print(ul.profile("leader_follower_quick", rounds=20)["verdict"])  # doctest: +SKIP
-    launch-bound: of an update's 6.1 ms, starting 217 operators 62%, ...
-
-    Args:
-        task: What is learned.
-        toggles: As in ``train``; candidates are changes of these.
-        settings: As in ``train``.
-        rounds: Interleaved repetitions, at most.
-        trace: Where to write a trace for Perfetto.
-        every: Measure every usable toggle, not the three most promising.
-        stacks: Name the function that calls each operator.
-
-    Returns:
-        The record of ``uavlab profile``; ``verdict`` is its conclusion, and ``str`` formats stages and toggles.
-
-    Raises:
-        ConfigError: The settings are not valid, or do not fit this machine.
-    """
-    from uavlab.benchmarks.profile_run import profile_preset
-
-    name, parameters = name_and_parameters(task)
-    given = layers(toggles, settings, {}, parameters)
-    where = None if trace is None else Path(trace)
-    return profile_preset(name, *given, rounds=rounds, trace=where, every=every, stacks=stacks)

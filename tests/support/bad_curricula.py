@@ -3,6 +3,7 @@
 from tests.support.bad_inputs import P, Row
 
 Q = "assignment_curriculum"
+NO_SIZE = "expected a number of bytes above 0, such as 512MB or 2GiB."
 NO_TEAM = "counts the entities of a team, and there is none; set a number."
 TABLE = "curriculum:\n  metric: normalized_score\n"
 EARLY = "{uavs: [4, 6], targets: [3, 4], obstacles: [1, 3], slots: [20, 15, 10]"
@@ -122,6 +123,26 @@ ROWS = (
         files={"mine.yaml": "alarms: [{figure: critic_loss, rise: 5, window: 5}]\n"},
     ),
     Row("size auto", "train telemetry --set batch=auto", f"telemetry: batch=auto {NO_TEAM}"),
+    Row(
+        "size worlds",
+        "train telemetry --set worlds=auto",
+        "telemetry: unknown setting 'worlds' (did you mean 'workers'?). All settings: uavlab settings telemetry.",
+    ),
+    Row("fit memory", f"fit {P} --memory lots", f"memory 'lots': {NO_SIZE}"),
+    Row("fit memory none", f"fit {P} --memory 0MB", f"memory '0MB': {NO_SIZE}"),
+    Row(
+        "fit memory little",
+        f"fit {P} --memory 1kB",
+        "worlds: one does not fit into 1,000 bytes; lower batch, capacity, hidden or runs, or allow more.",
+        code=5,
+    ),
+    Row("fit most", f"fit {P} --most 0", "Invalid value for '--most': 0 is not in the range 1<=x<=1000000."),
+    Row("fit preset", "fit leader_folower", "unknown preset 'leader_folower' (did you mean 'leader_follower'?). …"),
+    Row(
+        "fit setting",
+        f"fit {P} --set worlds=few",
+        f"{P}: worlds: input should be a valid integer, got 'few' from --set.",
+    ),
     Row("tuning empty", "tuning .", ".: expected a folder of runs, such as runs; got no run in it.", code=3),
     Row(
         "tuning suffix",

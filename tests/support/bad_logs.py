@@ -266,6 +266,16 @@ ROWS = (
         "data.csv:3 columns qw, qx, qy, qz: a quaternion of length 1.414; expected 1 within 0.05. Check the columns' "
         "order and scale.",
     ),
+    *(
+        Row(f"loader {text}", f"train telemetry --set {text}", f"telemetry: {message} from --set.")
+        for text, message in (
+            ("prefetch_factor=0", "prefetch_factor: input should be greater than or equal to 1, got 0"),
+            ("prefetch_factor=65", "prefetch_factor: input should be less than or equal to 64, got 65"),
+            ("persistent_workers=on", "persistent_workers: input should be a valid boolean, got 'on'"),
+            ("pinned=1", "pinned: input should be a valid boolean, got 1"),
+            ("cached=disk", "cached: input should be a valid boolean, got 'disk'"),
+        )
+    ),
     Row(
         "mem-1 flights",
         "train telemetry --set flights=100000 --set least=100000 --set most=100000",

@@ -23,7 +23,7 @@ FLOORS = {
     **dict.fromkeys(("live", "sweeps"), 8),
     **dict.fromkeys(("benchmarks", "registration"), 9),
     **dict.fromkeys(("arguments", "lab", "testing"), 10),
-    **dict.fromkeys(("api", "interop", "presentation"), 11),
+    **dict.fromkeys(("api", "interop", "measure", "presentation"), 11),
     "cli": 12,
     **dict.fromkeys(("__init__", "__main__"), 13),
 }

@@ -1,4 +1,4 @@
-"""Commands that report: presets, settings, check, doctor, toggles, tuning; and that measure: bench, profile, claims."""
+"""Commands that report (presets, settings, check, doctor, toggles, tuning) or measure (bench, profile, fit, claims)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from uavlab.cli.base import OutputFile, Record, as_json, cli, echo, layer, with_settings, write_record
+from uavlab.cli.base import OutputFile, Record, as_json, cli, echo, layer, task_argument, with_settings, write_record
 from uavlab.core.text import one_line
 
 SYSTEMS = ("leader_follower", "mapping", "assignment", "telemetry", "scale_out")
@@ -187,11 +187,42 @@ def profile(
     preset: str, rounds: int, trace: Path | None, stacks: bool, every: bool, out: Path | None, **options: Any
 ) -> Record:
     """Measure where the time of PRESET goes, what bounds it, and which toggles would help: predicted and measured."""
-    from uavlab import api
     from uavlab.benchmarks.profile_run import format_profile
+    from uavlab.measure import profile as measure
 
-    record = api.profile(preset, settings=layer(**options), rounds=rounds, trace=trace, every=every, stacks=stacks)
+    record = measure(preset, settings=layer(**options), rounds=rounds, trace=trace, every=every, stacks=stacks)
     return _report(record, format_profile(record), out)
+
+
+@cli.command()
+@task_argument
+@with_settings
+@click.option("--memory", metavar="SIZE", help="Limit on the bytes of tensors, such as 512MB or 2GiB.")
+@click.option(
+    "--most", type=click.IntRange(1, 1_000_000), default=16_384, show_default=True, help="Most worlds, and rows, tried."
+)
+@click.option("--out", type=OutputFile(), help="Also write the record to this JSON file.")
+@as_json
+def fit(preset: str, memory: str | None, most: int, out: Path | None, **options: Any) -> Record:
+    """Measure how many worlds PRESET should have here, and the largest batch that fits into memory.
+
+    Without --memory, trials take at most half of what a CPU has free, or what a GPU grants. The last line has the
+    settings as options of train.
+    """
+    from uavlab.core.installation import invocation
+    from uavlab.experiment.build import runtime
+    from uavlab.experiment.config import configure
+    from uavlab.experiment.fit import fit as search
+    from uavlab.storage.machine import describe
+
+    config = configure(preset, layer(**options))
+    result = search(config, memory, most, say=echo)
+    machine = describe(runtime(config.run).device)
+    record: Record = {"command": invocation(), "machine": machine, "memory": memory, "most": most}
+    record |= {"settings": result.settings, "trials": result.trials}
+    if out is not None:
+        write_record(out, record)
+    return record
 
 
 @cli.command()

@@ -25,7 +25,7 @@ from uavlab.cli.base import (
     with_settings,
     write_record,
 )
-from uavlab.cli.ranks import own_place, resumed, started
+from uavlab.cli.ranks import own_place, require_one_measure, resumed, started
 from uavlab.core.errors import ConfigError, UavlabError
 from uavlab.core.text import one_line, quote
 from uavlab.experiment.signals import graceful_stop
@@ -48,6 +48,7 @@ def train(preset: str, out: Path | None, name: str | None, dry_run: bool, **opti
 
     number, count = own_place()
     settings = layer(**options)
+    require_one_measure(settings, count)
     config = configure(preset, settings)
     planned = {**config.task.plan(config), **totals(config, count), **config.chosen}
     own = re.sub(r"[^A-Za-z0-9._]+", "-", preset)[:60]  # names of external environments have other characters
@@ -63,7 +64,7 @@ def train(preset: str, out: Path | None, name: str | None, dry_run: bool, **opti
     what, size = next((key, value) for key, value in planned.items() if key.endswith("_bytes"))
     what = {"replay_bytes": "replay takes", "world_bytes": "worlds take"}.get(what, "flights take")
     amount = f"{planned['flights']} logs to read" if size is None else f"{what} {size / 2**20:.1f} MiB"
-    with started(preset, settings, config, folder) as run:
+    with started(config, folder) as run:
         echo(f"{amount}; the run is kept in {folder}{f', and goes on from update {run.number}' if run.number else ''}")
         return drive(run)
 

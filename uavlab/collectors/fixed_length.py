@@ -26,7 +26,7 @@ class FixedLengthConfig:
     """Size of a batch.
 
     Attributes:
-        worlds: Worlds per run (W).
+        worlds: Worlds per run (W); ``auto`` for the knee of their throughput, measured here.
         rollout_steps: Steps of every world per batch (T).
         spares: New worlds in reserve for each world and batch; a world that ends more often in a batch repeats a start.
     """

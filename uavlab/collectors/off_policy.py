@@ -45,7 +45,7 @@ class ReplayConfig(PriorityConfig):
     """Sizes of worlds, replay and batches.
 
     Attributes:
-        worlds: Worlds per run (W).
+        worlds: Worlds per run (W); ``auto`` for the knee of their throughput, measured here.
         world_steps: Steps of every world per cycle; there is one update per cycle unless ``ratio`` says otherwise.
         batch: Rows per run and update (N); ``auto`` for a number by the entities of the task.
         capacity: Rows that replay holds per run.

@@ -27,7 +27,7 @@ class RolloutConfig:
     """Size of a batch.
 
     Attributes:
-        worlds: Worlds per run (W), each stepped for one episode.
+        worlds: Worlds per run (W), each stepped for one episode; ``auto`` for the knee of their throughput.
     """
 
     worlds: Annotated[int, Ge(1), Le(1_000_000), Resume.YES] = 16

@@ -3,7 +3,9 @@
 Run r of R draws only from streams of its own seed, so its results do not depend on the other runs of the process.
 """
 
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from zlib import crc32
 
 import numpy as np
@@ -113,3 +115,15 @@ def team_noise(generator: torch.Generator, worlds: int, spec: EnvSpec) -> Float[
     if spec.choices:
         return torch.rand(worlds, spec.agents, generator=generator, device=generator.device)
     return torch.randn(worlds, spec.agents, spec.action, generator=generator, device=generator.device)
+
+
+@contextmanager
+def same_random_state() -> Iterator[None]:
+    """Restore the global random numbers of Python, numpy and torch at the end."""
+    own, numpy = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        random.setstate(own)
+        np.random.set_state(numpy)

@@ -131,11 +131,12 @@ def configure(preset: str, *layers: Mapping[str, Any]) -> Config:
     """Build valid settings from a preset and layers over it; later layers override earlier ones.
 
     Layers that set ``minutes`` but not ``updates`` remove the preset's limit on updates. Sizes that are ``auto`` are
-    chosen by the other settings (``uavlab.experiment.sizes``).
+    chosen by the other settings, or measured (``uavlab.experiment.sizes``).
 
     Raises:
         ConfigError: A preset or key is unknown, a type is wrong, a value is out of range or a constraint is violated.
             The message lists all problems.
+        ResourceError: ``worlds`` is ``auto``, and one does not fit into memory.
     """
     given = {name: value for layer in layers for name, value in layer.items()}
     if not (names := [name for name in AUTOMATIC if given.get(name) == AUTO]):

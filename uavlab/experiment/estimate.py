@@ -1,18 +1,13 @@
 """How long a run will take on this machine, from some of its updates and steps of a score, measured here."""
 
 import math
-import random
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import mean, median
 
-import numpy as np
-import torch
-
 from uavlab.core.protocols import Learner
-from uavlab.core.rng import Streams
+from uavlab.core.rng import Streams, same_random_state
 from uavlab.evaluation import simulate
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, RunConfig
@@ -106,7 +101,7 @@ def measure(config: Config, enough_s: float = 4.0) -> Pace:
         ResourceError: Memory does not suffice.
     """
     trial = config.task.collector.trial(config)
-    with _same_random_state(), build.enough_memory():
+    with same_random_state(), build.enough_memory():
         began = time.perf_counter()
         rt, rng, learner, source = build.assemble(trial.config)
         with rt.scope():
@@ -145,18 +140,6 @@ def _typical(seconds: Sequence[float], once: int) -> float:
     """Return the median over rounds of ``once`` updates, of which one waits for steps, of the mean time in a round."""
     once = min(len(seconds), once)
     return median(mean(seconds[start : start + once]) for start in range(0, len(seconds) - once + 1, once))
-
-
-@contextmanager
-def _same_random_state() -> Iterator[None]:
-    """Restore the global random numbers of Python, numpy and torch at the end."""
-    own, numpy = random.getstate(), np.random.get_state()
-    try:
-        with torch.random.fork_rng():
-            yield
-    finally:
-        random.setstate(own)
-        np.random.set_state(numpy)
 
 
 def _duration(seconds: float) -> str:

@@ -1,4 +1,7 @@
-"""Sizes of batches by the number of entities of a task; ``uavlab.experiment.fit`` measures what fits into memory."""
+"""Sizes that are ``auto``: batches by the number of entities of a task, worlds by the throughput measured here.
+
+``uavlab.experiment.fit`` measures what fits into memory.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,12 +9,15 @@ from typing import TYPE_CHECKING
 
 from uavlab.core.errors import ConfigError
 from uavlab.core.types import EnvSpec
+from uavlab.experiment.build import runtime
+from uavlab.experiment.throughput import sweep_worlds, trial_limit
 
 if TYPE_CHECKING:
     from uavlab.experiment.config import Config
 
 AUTO = "auto"
-AUTOMATIC = ("batch", "minibatches")  # settings that may be AUTO
+BY_ENTITIES = ("batch", "minibatches")
+AUTOMATIC = ("worlds", *BY_ENTITIES)  # settings that may be AUTO
 PUBLISHED = {8: 128, 16: 64, 24: 32}  # rows of a batch, by the most entities
 LEAST = 16  # rows, with more entities
 MOST = 1000  # minibatches of a batch
@@ -46,22 +52,36 @@ def count_entities(spec: EnvSpec) -> int:
 def automatic_sizes(config: "Config", names: Sequence[str]) -> dict[str, tuple[int, str]]:
     """Return value and reason of each of these settings, for a run with all others.
 
-    Minibatches are as many as have the published size, to the nearest whole number.
+    Minibatches are as many as have the published size, to the nearest whole number. Worlds are measured with them.
 
     Raises:
         ConfigError: The task has no team.
+        ResourceError: One world does not fit into memory.
     """
-    spec = config.env.spec
-    if not isinstance(spec, EnvSpec):
-        raise ConfigError(
-            f"{config.preset}: {names[0]}=auto counts the entities of a team, and there is none; set a number."
-        )
-    entities = count_entities(spec)
-    size, why = batch_for(entities), f"published for {entities} entities"
-    sizes = {"batch": (size, f"{size} rows, {why}")}
+    sizes: dict[str, tuple[int, str]] = {}
+    if by_entities := [name for name in BY_ENTITIES if name in names]:
+        size, why = _published(config, by_entities[0])
+        sizes = {"batch": (size, f"{size} rows, {why}")}
+    if "worlds" in names:
+        batch = {"batch": size} if "batch" in by_entities else {}
+        trial = replace(config, source=replace(config.source, **batch))
+        sweep = sweep_worlds(trial, budget=trial_limit(runtime(config.run).device))
+        sizes["worlds"] = sweep.worlds, str(sweep)
+        config = replace(config, source=replace(config.source, worlds=sweep.worlds))
     if "minibatches" in names:
         one = config.task.plan(replace(config, run=replace(config.run, updates=1)))
         rows = one["world_steps_per_run"]
         count = min(max(round(rows / size), 1), MOST)
         sizes["minibatches"] = count, f"{count} of about {size} rows, {why}, of {rows} world steps"
     return {name: sizes[name] for name in names}
+
+
+def _published(config: "Config", name: str) -> tuple[int, str]:
+    """Return the published rows of a batch, and why; ``name`` is the setting in the error."""
+    spec = config.env.spec
+    if not isinstance(spec, EnvSpec):
+        raise ConfigError(
+            f"{config.preset}: {name}=auto counts the entities of a team, and there is none; set a number."
+        )
+    entities = count_entities(spec)
+    return batch_for(entities), f"published for {entities} entities"

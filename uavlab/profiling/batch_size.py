@@ -39,7 +39,13 @@ class BatchSearch:
 
 
 def largest_batch(
-    make_step: StepFactory, low: int, high: int, margin: float = 0.1, budget: int | None = None
+    make_step: StepFactory,
+    low: int,
+    high: int,
+    margin: float = 0.1,
+    budget: int | None = None,
+    tolerance: float = 0.0,
+    on_trial: Callable[[int, bool], object] = lambda rows, good: None,
 ) -> BatchSearch:
     """Search for the largest batch by full training steps: forward, backward, and the optimizer with its moments.
 
@@ -49,6 +55,8 @@ def largest_batch(
         high: The largest useful batch.
         margin: Share in [0, 1) of the rows that fit to leave free for other programs.
         budget: Limit on the bytes of tensors, in place of the device's memory.
+        tolerance: Share of what fits by which the result may be less than the largest.
+        on_trial: Called with each size and whether it fits.
 
     Raises:
         ConfigError: The bounds or the margin are invalid, or a CUDA graph is being captured.
@@ -62,13 +70,13 @@ def largest_batch(
         )
     trials: dict[int, bool] = {}
 
-    def fits(rows: int) -> bool:
-        trials[rows] = _try(make_step, rows, budget)
-        free_cache()
+    def try_rows(rows: int) -> bool:
+        trials[rows] = fits(make_step, rows, budget)
+        on_trial(rows, trials[rows])
         return trials[rows]
 
     least, most = (math.ceil(rows / (1 - margin)) for rows in (low, high))
-    if not fits(least):
+    if not try_rows(least):
         where = "the device" if budget is None else f"{budget:,} bytes"
         raise ResourceError(
             f"Batch search: a step with {least} rows ({low} and the margin) does not fit into {where}; lower low, "
@@ -77,15 +85,25 @@ def largest_batch(
     good, bad = least, most + 1
     while good < most and bad > most:
         size = min(2 * good, most)
-        good, bad = (size, bad) if fits(size) else (good, size)
-    while bad - good > 1:
+        good, bad = (size, bad) if try_rows(size) else (good, size)
+    while bad - good > max(1, tolerance * good):
         size = (good + bad) // 2
-        good, bad = (size, bad) if fits(size) else (good, size)
+        good, bad = (size, bad) if try_rows(size) else (good, size)
     return BatchSearch(min(high, math.floor(good * (1 - margin) + 1e-9)), trials)
 
 
-def _try(make_step: StepFactory, rows: int, budget: int | None) -> bool:
-    """Return whether steps succeed without splitting the batch."""
+def fits(make_step: StepFactory, rows: int, budget: int | None = None) -> bool:
+    """Return whether steps of a size succeed without splitting the batch; what they hold is free afterwards.
+
+    ``budget`` limits the bytes of tensors, in place of the device's memory.
+    """
+    try:
+        return _succeeds(make_step, rows, budget)
+    finally:
+        free_cache()
+
+
+def _succeeds(make_step: StepFactory, rows: int, budget: int | None) -> bool:
     with warnings.catch_warnings(), nullcontext() if budget is None else Budget(budget):
         warnings.simplefilter("error", RetryWarning)
         try:

@@ -110,10 +110,14 @@ def require_memory(needed: int, what: str, remedy: str, device: torch.device) ->
     Raises:
         ResourceError: Fewer are free; the message starts with ``what`` and advises to lower ``remedy``.
     """
-    on_cuda = device.type == "cuda"
-    free = torch.cuda.mem_get_info(device)[0] if on_cuda else psutil.virtual_memory().available
-    if needed > free:
+    if needed > (free := free_memory(device)):
         raise ResourceError(f"{what}: {needed:,} bytes, {free:,} are free on {device}; lower {remedy}.")
+
+
+def free_memory(device: torch.device) -> int:
+    """Return the bytes that are free on a device."""
+    on_cuda = device.type == "cuda"
+    return torch.cuda.mem_get_info(device)[0] if on_cuda else psutil.virtual_memory().available
 
 
 def free_cache() -> None:

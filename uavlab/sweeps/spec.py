@@ -17,7 +17,7 @@ from uavlab.experiment.build import preset_values, task
 from uavlab.experiment.config import ELSEWHERE, LARGEST_FILE, model_of, read_yaml, toggle_layer
 from uavlab.experiment.names import require_preset
 from uavlab.experiment.presets import PRESETS, presets
-from uavlab.experiment.sizes import AUTO, AUTOMATIC
+from uavlab.experiment.sizes import AUTO, BY_ENTITIES
 from uavlab.experiment.validation import (
     as_stored,
     fields_of,
@@ -236,6 +236,6 @@ def _wrong_settings(preset: str, given: Given) -> Iterator[str]:
             origin = {name: place}
             yield from (f"{preset}: {problem}" for problem in unknown_names(model, [name], origin, ELSEWHERE))
             for value in values if name in model.model_fields else ():
-                if not (name in AUTOMATIC and value == AUTO):
+                if not (name in BY_ENTITIES and value == AUTO):
                     tried = with_tuples(model, {**base, name: value})
                     yield from (f"{preset}: {problem}" for problem in wrong_values(model, tried, origin)[0])

@@ -4,6 +4,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
 from weakref import finalize
@@ -100,6 +101,10 @@ class DiskDataset:
             tracking_error=stack("tracking_error", window, horizon),
         )
 
+    def to_memory(self) -> FlightDataset:
+        """Return the flights in host memory."""
+        return FlightDataset(**{name: self._read(name, 0, self.rows) for name in FIELDS}, bounds=self.bounds)
+
     def _read(self, name: str, begin: int, most: int) -> Tensor:
         out = torch.empty(min(most, self.rows - begin), self.widths[name])
         self._read_into(name, begin, out)
@@ -126,9 +131,12 @@ class DiskDataset:
 
 
 class ItemDataset(Dataset):
-    """Windows by their first row, each a copy that is normalised when it is read."""
+    """Windows by their first row, each a copy that is normalised when it is read.
 
-    def __init__(self, flights: FlightDataset, scale: Scale, window: int, horizon: int) -> None:
+    With ``cached``, rows are normalised once, and windows are views of them.
+    """
+
+    def __init__(self, flights: FlightDataset, scale: Scale, window: int, horizon: int, cached: bool = False) -> None:
         """Copy flights that are not normalised, and build a fitted scaler from ``scale``."""
         require("telemetry", "loader=per_item", "sklearn")
         from sklearn.preprocessing import StandardScaler
@@ -140,22 +148,39 @@ class ItemDataset(Dataset):
         self.scaler = StandardScaler()
         self.scaler.mean_, self.scaler.scale_ = (each.double().cpu().numpy() for each in (scale.center, scale.spread))
         self.scaler.var_, self.scaler.n_features_in_ = self.scaler.scale_**2, self.inputs.shape[1]
+        self.cached = cached
+        if cached:
+            self.inputs, self.truth, self.tracking_error = (
+                part.astype(np.float32)
+                for part in (self.scaler.transform(self.inputs), self.truth, self.tracking_error)
+            )
 
     def __getitem__(self, begin: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return inputs, truth and tracking error of the window whose first row is ``begin``."""
         end = begin + self.window
-        parts = (
-            self.scaler.transform(self.inputs[begin:end]),
-            self.truth[end - 1],
-            self.tracking_error[end : end + self.horizon],
-        )
-        inputs, truth, error = (torch.from_numpy(part.astype(np.float32)) for part in parts)
+        parts = [self.inputs[begin:end], self.truth[end - 1], self.tracking_error[end : end + self.horizon]]
+        if not self.cached:
+            parts = [part.astype(np.float32) for part in (self.scaler.transform(parts[0]), *parts[1:])]
+        inputs, truth, error = map(torch.from_numpy, parts)
         return inputs, truth, error
 
 
-def load_batches(items: ItemDataset, starts: Iterator[list[int]], workers: int, pin: bool) -> Iterator[Windows]:
-    """Yield batches of windows by their first rows; each of ``workers`` processes reads two batches ahead."""
-    kind: dict[str, Any] = {"persistent_workers": True, "prefetch_factor": 2} if workers else {}
+def load_batches(
+    items: ItemDataset, starts: Iterator[list[int]], workers: int, pin: bool, ahead: int = 2, length: int | None = None
+) -> Iterator[Windows]:
+    """Yield batches of windows by their first rows; each of ``workers`` processes reads ``ahead`` batches in advance.
+
+    Args:
+        items: The windows.
+        starts: First rows of the windows of each batch.
+        workers: Processes; 0 reads in this one.
+        pin: Whether batches are copied to pinned memory.
+        ahead: Batches that each process reads in advance.
+        length: Batches after which the processes are started anew, for ``starts`` without an end; None for never.
+    """
+    if length is not None:
+        return chain.from_iterable(load_batches(items, islice(starts, length), workers, pin, ahead) for _ in count())
+    kind: dict[str, Any] = {"persistent_workers": True, "prefetch_factor": ahead} if workers else {}
     batches = iter(DataLoader(items, batch_sampler=starts, num_workers=workers, pin_memory=pin, **kind))
     # where it is part of a cycle, its queues would be closed before it can end its workers: it would wait 5 s for each
     finalize(batches, tuple, getattr(batches, "_index_queues", ()))

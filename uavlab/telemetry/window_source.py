@@ -100,17 +100,39 @@ def _move(tree: T, device: torch.device) -> T:
     return tree_map(lambda leaf: leaf.to(device), tree)  # host sync, unless it is there
 
 
+def _copy(tree: T, device: torch.device, pin: bool) -> T:
+    """Return tensors on a device; with ``pin`` by way of pinned memory, so that the host does not wait for them."""
+    if not pin:
+        return _move(tree, device)
+    return tree_map(lambda leaf: leaf.to(device, non_blocking=True), tree_map(_pinned, tree))
+
+
+def _pinned(leaf: Tensor) -> Tensor:
+    return leaf if leaf.is_cuda or leaf.is_pinned() else leaf.pin_memory()
+
+
 @dataclass(frozen=True)
 class WindowsConfig:
-    """Size of a batch, and how it is read.
+    """Size of a batch, and how it is read; all ways return the same windows.
 
     Attributes:
         batch: Windows per run and update (N).
         workers: Processes that read windows one by one (``loader=per_item``); 0 reads them in the main process.
+        prefetch_factor: Batches that each of these processes reads in advance.
+        persistent_workers: Whether these processes stay; otherwise they are started anew after each pass, that is as
+            many windows as there are.
+        pinned: Whether ``loader=per_item`` and ``stream`` pass batches to a GPU by pinned memory, in copies that the
+            host does not wait for; without effect on a CPU.
+        cached: Whether ``loader=per_item`` normalises all rows once, not window by window, and ``stream`` reads its
+            files into host memory once.
     """
 
     batch: Annotated[int, Ge(1), Le(1_000_000), Resume.YES] = 256
     workers: Annotated[int, Ge(0), Le(256)] = 0
+    prefetch_factor: Annotated[int, Ge(1), Le(64), Resume.SAME] = 2
+    persistent_workers: Annotated[bool, Resume.SAME] = True
+    pinned: Annotated[bool, Resume.SAME] = True
+    cached: Annotated[bool, Resume.SAME] = False
 
 
 class WindowSource(Source):
@@ -132,7 +154,11 @@ class WindowSource(Source):
         self.host_work = "" if self.loader == "device" else f"loader={self.loader} reads on the host; use loader=device"
         self.pending: deque[Tensor] = deque()  # indices of windows that were drawn and not yet returned
         self._timed = partial(rt.time_stage, name="load")
-        self._copy = rt.time_stage(partial(_move, device=rt.device), "copy")
+        self.pin = config.pinned and rt.device.type == "cuda"
+        self.flights = self.sets.training
+        if config.cached and isinstance(self.flights, DiskDataset):
+            self.flights = self.flights.to_memory()
+        self._copy = rt.time_stage(partial(_copy, device=rt.device, pin=self.pin), "copy")
         self._load = self._timed(self._load_items() if self.loader == "per_item" else self._gather)
 
     @torch.no_grad()
@@ -150,15 +176,17 @@ class WindowSource(Source):
     def _gather(self) -> dataset.Windows:
         if not self.pending:
             self.draw()
-        return self.sets.training.gather(self.starts[self.pending[0].flatten()], *self.task.shape)
+        starts = self.starts[self.pending[0].flatten()]
+        return self.flights.gather(starts if self.loader == "device" else starts.cpu(), *self.task.shape)
 
     def _load_items(self) -> Callable[[], dataset.Windows]:
         again = list(self.pending)
         first = (self.starts[index.flatten()] for index in again)
         starts = (start.tolist() for start in chain(first, iter(self.draw, None)))  # host sync
-        flights, pin = cast(FlightDataset, self.sets.training), self.starts.is_cuda
-        items = self.items(flights, self.sets.inputs, *self.task.shape)
-        return load_batches(items, starts, self.config.workers, pin).__next__
+        config, flights = self.config, cast(FlightDataset, self.flights)
+        items = self.items(flights, self.sets.inputs, *self.task.shape, config.cached)
+        length = None if config.persistent_workers else max(1, len(self.starts) // (config.batch * len(self.rng.seeds)))
+        return load_batches(items, starts, config.workers, self.pin, config.prefetch_factor, length).__next__
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the scales, which identify the flights, and the indices of windows drawn ahead."""

@@ -8,13 +8,17 @@ from typing import Any
 
 import pytest
 
-from tests.support.cli_runner import uavlab
+from tests.support.cli_runner import SETTINGS, uavlab
 from uavlab.benchmarks import doctor, profile_run, registry
 from uavlab.benchmarks.claims import report as book
 from uavlab.benchmarks.claims.ledger import ledger
 from uavlab.benchmarks.registry import Option, suite, suites
 from uavlab.cli.measure import SYSTEMS
+from uavlab.cli.ranks import require_one_measure
+from uavlab.core.errors import ConfigError
+from uavlab.experiment import fit as search
 from uavlab.experiment.presets import presets as known
+from uavlab.experiment.throughput import Sweep
 
 
 @pytest.fixture(autouse=True)
@@ -179,3 +183,31 @@ class TestClaims:
         assert "did you mean 'duplicate-waste-" in ended.err
         assert uavlab("claims", "--system", "snakes").code == 2
         assert uavlab("claims", "--rounds", "2").code == 2
+
+
+def test_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def sweep(config: Any, most: int, budget: int, say: Any) -> Sweep:
+        asked.append((most, budget))
+        say("worlds 1: slow")
+        return Sweep({2: 5.0}, "agent-steps", "4 is too many")
+
+    monkeypatch.setattr(search, "sweep_worlds", sweep)
+    ended = uavlab("fit", "leader_follower", *SETTINGS, "--memory", "80MB", "--most", "9", "--out", "f.json", "--json")
+    assert asked == [(9, 80_000_000)]
+    *lines, options, _ = ended.out.splitlines()
+    assert options == "--set worlds=2 --set batch=9"
+    assert lines[0] == "worlds 1: slow"
+    assert ended.json["settings"] == {"worlds": 2, "batch": 9}
+    assert {"setting": "batch", "value": 10, "fits": True} in ended.json["trials"]
+    assert json.loads((tmp_path / "f.json").read_text()) == ended.json
+    assert (ended.json["memory"], ended.json["most"]) == ("80MB", 9)
+    assert uavlab("train", "leader_follower", *SETTINGS, *options.split(), "--dry-run").code == 0
+
+
+def test_ranks_do_not_measure_worlds_each_for_itself() -> None:
+    require_one_measure({"worlds": "auto"}, 1)
+    require_one_measure({"worlds": 8}, 2)
+    with pytest.raises(ConfigError, match="worlds: got auto in 2 ranks, which would measure different numbers"):
+        require_one_measure({"worlds": "auto"}, 2)

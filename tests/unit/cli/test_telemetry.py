@@ -50,6 +50,8 @@ COMMANDS: tuple[tuple[list[str], str, str], ...] = (
     (["check", "run"], "", "'run' is a run, expected a preset; continue it by `uavlab resume run`"),
     (["profile", "telemetry_quick", *SET, "--rounds", "3", "--trace", "t.json.gz"], "windows/s: loader alone ", ""),
     (["profile", "run"], "", "'run' is a run, expected a preset; continue it by `uavlab resume run`"),
+    (["fit", "telemetry_quick", *SET, "--most", "2", "--memory", "1GB"], "--set batch=2\n", ""),
+    (["fit", "run"], "", "'run' is a run, expected a preset; continue it by `uavlab resume run`"),
     (["flights", "predict", "telemetry", "run"], "", "'telemetry' is a preset, expected a run; "),
 )
 

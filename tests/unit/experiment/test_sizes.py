@@ -12,6 +12,7 @@ from uavlab.experiment import sizes
 from uavlab.experiment.config import configure
 from uavlab.experiment.run_dir import read_config
 from uavlab.experiment.sizes import batch_for, count_entities
+from uavlab.experiment.throughput import Sweep
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def test_numbers_are_taken_as_they_are() -> None:
         ("telemetry", {"batch": "auto"}, "telemetry: batch=auto counts the entities of a team, and there is none"),
         ("leader_follower", {"minibatches": "auto"}, "unknown setting 'minibatches'"),
         ("leader_follower", {"batch": "automatic"}, "batch: input should be a valid integer"),
-        ("leader_follower", {"worlds": "auto"}, "worlds: input should be a valid integer"),
+        ("telemetry", {"worlds": "auto"}, "unknown setting 'worlds'"),
         ("leader_follower", {"batch": "auto", "capacity": 100, "worlds": 4, "learning_starts": 9}, "batch 128 > capac"),
     ],
 )
@@ -88,3 +89,43 @@ def test_the_record_says_why_and_a_resumed_run_keeps_the_number(
     assert configure("leader_follower", TINY, {"batch": "auto", "capacity": 1000}).values["batch"] == 99
     train_run(tiny(), tmp_path / "plain")
     assert "chosen" not in json.loads((tmp_path / "plain" / "run.json").read_text())
+
+
+@pytest.fixture
+def knee(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Let a sweep return 3 worlds; return the runs that were measured."""
+    measured: list[Any] = []
+
+    def sweep(config: Any, **limits: Any) -> Sweep:
+        measured.append(config)
+        return Sweep({1: 10.0, 3: 30.0}, "agent-steps", "4 do not fit")
+
+    monkeypatch.setattr(sizes, "sweep_worlds", sweep)
+    return measured
+
+
+def test_worlds_are_measured_once_and_a_resumed_run_keeps_the_number(tmp_path: Path, knee: list[Any]) -> None:
+    plain = train_run(tiny(worlds=3))
+    config = tiny(worlds="auto")
+    whole = train_run(config, tmp_path / "whole")
+    resumed = stop_and_resume(config, tmp_path / "run")
+    assert len(knee) == 1
+    assert plain.digest == whole.digest == resumed.digest
+    assert resumed.config.values["worlds"] == 3
+    why = json.loads((tmp_path / "run" / "run.json").read_text())["chosen"]["worlds"]
+    assert why.startswith(
+        "3 worlds, 30 agent-steps per second, the fewest within 5% of the best rate of 1 to 3 worlds;"
+    )
+    assert read_config(tmp_path / "run").chosen == {"worlds": why}
+
+
+def test_measuring_changes_no_bit_of_the_run() -> None:
+    config = tiny(worlds="auto", capacity=2, batch=2, learning_starts=2)  # at most 2 worlds
+    assert train_run(config).digest == train_run(tiny(**{**config.values, "learner": None})).digest
+
+
+def test_worlds_are_measured_with_the_batch_and_minibatches_are_of_these_worlds(knee: list[Any]) -> None:
+    config = configure("leader_follower", {"worlds": "auto", "batch": "auto"})
+    assert (knee[0].source.batch, config.source.batch, config.source.worlds) == (128, 128, 3)
+    settings = {"worlds": "auto", "minibatches": "auto", "rollout_steps": 640, "learner": "mappo"}
+    assert configure("leader_follower", settings).values["minibatches"] == 15  # 3 x 640 of 128

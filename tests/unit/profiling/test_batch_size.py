@@ -65,6 +65,15 @@ def test_it_doubles_and_then_bisects() -> None:
 
 
 @pytest.mark.usefixtures("quick")
+def test_a_tolerance_saves_trials_and_each_is_known_at_once() -> None:
+    seen: list[tuple[int, bool]] = []
+    search = largest_batch(room_for(2100), 8, 10_000, 0.0, None, 0.02, lambda *trial: seen.append(trial))
+    assert 2100 / 1.02 <= search.rows <= 2100
+    assert seen == list(search.trials.items())
+    assert len(seen) < len(largest_batch(room_for(2100), 8, 10_000, 0.0).trials) - 3
+
+
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("error", REFUSALS, ids=repr)
 def test_every_refusal_is_one_and_other_errors_are_raised(error: Exception) -> None:
     assert largest_batch(room_for(21, error), 4, 512, 0.0).rows == 21

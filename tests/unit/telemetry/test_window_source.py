@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from uavlab.runtime import oom_retry
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.stage_timer import Monitor
 from uavlab.runtime.toggles import Toggles
-from uavlab.telemetry import dataset, window_source
+from uavlab.telemetry import dataset, loaders, window_source
 from uavlab.telemetry import flights as fleet
 from uavlab.telemetry.dataset import FEATURES, HIDDEN, TRACKING_ERROR, FlightDataset
 from uavlab.telemetry.loaders import DiskDataset
@@ -47,9 +48,15 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, Mapping[str, Te
     window_source._load_split.cache_clear()
 
 
-def new_source(loader: Loader, workers: int = 0, seeds: tuple[int, ...] = (0, 1), **runtime: object) -> WindowSource:
+def new_source(
+    loader: Loader,
+    workers: int = 0,
+    seeds: tuple[int, ...] = (0, 1),
+    options: Mapping[str, Any] | None = None,
+    **runtime: object,
+) -> WindowSource:
     rt = Runtime(requested=Toggles(loader=loader), **runtime)  # type: ignore[arg-type]
-    return WindowSource(SMALL, WindowsConfig(batch=6, workers=workers), Streams(seeds), rt)
+    return WindowSource(SMALL, WindowsConfig(batch=6, workers=workers, **(options or {})), Streams(seeds), rt)
 
 
 def draw(windows: WindowSource, count: int) -> list[Batch]:
@@ -68,6 +75,85 @@ def test_every_loader_returns_the_same(loader: Loader, workers: int) -> None:
     expected = draw(new_source("device"), 5)
     assert_same(draw(new_source(loader, workers), 5), expected, 1e-6 if loader == "per_item" else 0.0)
     assert not torch.equal(expected[0].index, expected[1].index)
+
+
+@pytest.mark.parametrize(
+    ("loader", "workers", "options"),
+    [
+        ("stream", 0, {"cached": True}),
+        ("stream", 0, {"pinned": False}),
+        ("per_item", 0, {"cached": True}),
+        ("per_item", 0, {"persistent_workers": False}),
+        ("per_item", 1, {"persistent_workers": False, "cached": True}),
+        ("per_item", 1, {"prefetch_factor": 1}),
+        ("per_item", 2, {"prefetch_factor": 5, "pinned": False}),
+    ],
+)
+def test_every_option_returns_the_same_bits(loader: Loader, workers: int, options: Mapping[str, Any]) -> None:
+    expected = draw(new_source(loader), 20)  # more than two passes
+    assert_same(draw(new_source(loader, workers, options=options), 20), expected)
+
+
+def test_cached_flights_that_changed_would_be_noticed() -> None:
+    """The mutant: a cache whose rows are one row away."""
+    windows = new_source("stream", options={"cached": True})
+    assert isinstance(windows.flights, FlightDataset)
+    assert windows.flights.inputs.device == CPU
+    windows.flights.inputs.copy_(windows.flights.inputs.roll(1, 0))
+    with pytest.raises(AssertionError):
+        assert_same(draw(windows, 1), draw(new_source("stream"), 1))
+
+
+@pytest.mark.parametrize(("options", "ahead"), [({"prefetch_factor": 1}, 1), ({"prefetch_factor": 5}, 5)])
+def test_an_option_changes_how_many_batches_are_drawn_ahead_and_a_run_goes_on_with_another(
+    options: Mapping[str, Any], ahead: int
+) -> None:
+    windows = new_source("per_item", 1, options=options)
+    draw(windows, 2)
+    state, streams = windows.state_dict(), windows.rng.state_dict()
+    assert len(state["drawn"]) == ahead
+    expected = draw(windows, 8)
+    other = new_source("per_item", 1)
+    other.rng.load_state_dict(streams)
+    other.load_state_dict(state)
+    assert_same(draw(other, 8), expected)
+
+
+def test_processes_are_started_anew_after_each_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes: list[int] = []
+    whole = loaders.DataLoader
+
+    def loader(*given: Any, **options: Any) -> Any:
+        passes.append(options["num_workers"])
+        return whole(*given, **options)
+
+    monkeypatch.setattr(loaders, "DataLoader", loader)
+    windows = new_source("per_item", options={"persistent_workers": False})
+    length = len(windows.starts) // 12
+    draw(windows, 2 * length)
+    assert len(passes) == 2
+    draw(windows, 1)
+    assert len(passes) == 3
+    passes.clear()
+    draw(new_source("per_item"), 2 * length + 1)
+    assert len(passes) == 1
+
+
+def test_copies_from_pinned_memory_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[tuple[torch.device, bool]] = []
+    pinned: list[Tensor] = []
+    monkeypatch.setattr(Tensor, "pin_memory", lambda leaf: pinned.append(leaf) or leaf)
+
+    def to(leaf: Tensor, device: torch.device, non_blocking: bool = False) -> Tensor:
+        copied.append((device, non_blocking))
+        return leaf
+
+    monkeypatch.setattr(Tensor, "to", to)
+    window_source._copy(torch.ones(1), torch.device("cuda"), pin=True)
+    window_source._copy(torch.ones(1), torch.device("cuda"), pin=False)
+    assert copied == [(torch.device("cuda"), True), (torch.device("cuda"), False)]
+    assert len(pinned) == 1
+    assert not new_source("stream").pin  # of a CPU
 
 
 @pytest.mark.parametrize("loader", LOADERS)

@@ -25,21 +25,7 @@ EPOCH = round(0.7 * 109_000 / 512)  # batches of an epoch there: 70 % of its win
 PRESET = "telemetry_quick"
 
 
-class ScaledItems(ItemDataset):
-    """A dataset of single windows over rows that were normalised once."""
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        rows = self.scaler.transform(self.inputs), self.truth, self.tracking_error
-        self.rows = [torch.from_numpy(leaf.astype("float32")) for leaf in rows]
-
-    def __getitem__(self, begin: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the window that begins at row ``begin``."""
-        end, (inputs, truth, tracking_error) = begin + self.window, self.rows
-        return inputs[begin:end], truth[end - 1], tracking_error[end : end + self.horizon]
-
-
-class CachedItems(ScaledItems):
+class CachedItems(ItemDataset):
     """A dataset that caches every window as a separate tensor and returns copies."""
 
     def __init__(self, *given: Any) -> None:
@@ -52,12 +38,6 @@ class CachedItems(ScaledItems):
             self.cache[begin] = [leaf.clone() for leaf in super().__getitem__(begin)]
         inputs, truth, tracking_error = (leaf.clone() for leaf in self.cache[begin])
         return inputs, truth, tracking_error
-
-
-class ScaledSource(WindowSource):
-    """Draws windows of rows that were normalised once."""
-
-    items = ScaledItems
 
 
 class CachedSource(WindowSource):
@@ -73,7 +53,7 @@ class CachedSource(WindowSource):
 
 SOURCES: Mapping[str, type[WindowSource] | None] = {
     "per_item": None,
-    "once": ScaledSource,
+    "once": None,
     "cached": CachedSource,
     "device": None,
 }
@@ -82,7 +62,7 @@ SOURCES: Mapping[str, type[WindowSource] | None] = {
 
 def config(bench: Bench, path: str) -> Config:
     """Configure a run for one path of ``SOURCES``."""
-    loader = {"loader": "device" if path == "device" else "per_item"}
+    loader = {"loader": "device" if path == "device" else "per_item", "cached": path in ("once", "cached")}
     return configure(PRESET, {"flights": FLIGHTS}, bench.layer(loader, preset=PRESET))
 
 

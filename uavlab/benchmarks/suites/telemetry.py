@@ -9,14 +9,28 @@ import psutil
 from uavlab.benchmarks.registry import Record, suite
 from uavlab.benchmarks.timing import median, ratio, time_call, time_in_turn
 from uavlab.experiment import build
-from uavlab.experiment.config import Config, Device, configure
+from uavlab.experiment.build import runtime
+from uavlab.experiment.config import Config, Device, RunConfig, configure
 from uavlab.runtime.runtime import Runtime
 from uavlab.telemetry.dataset import ROW, FlightDataset
 from uavlab.telemetry.loaders import DiskDataset
 from uavlab.telemetry.window_source import WindowSource
 from uavlab.training import make_cycle
 
-PATHS = ("device", "stream", "per_item")
+ONE_WORKER = {"loader": "per_item", "workers": 1}
+PATHS: Mapping[str, Mapping[str, Any]] = {
+    "device": {"loader": "device"},
+    "stream": {"loader": "stream"},
+    "stream, cached": {"loader": "stream", "cached": True},
+    "per_item": {"loader": "per_item"},
+    "per_item, cached": {"loader": "per_item", "cached": True},
+    "per_item, 1 worker": ONE_WORKER,
+    "per_item, 1 worker, 8 ahead": {**ONE_WORKER, "prefetch_factor": 8},
+    "per_item, 1 worker, started for each pass": {**ONE_WORKER, "persistent_workers": False},
+    "per_item, 1 worker, cached": {**ONE_WORKER, "cached": True},
+}
+"""Settings of a run on each path."""
+WITHOUT_PINNING = ("stream", "per_item", "per_item, 1 worker")  # paths that a GPU also has without pinned memory
 PARTS = ("loader", "model", "both")
 FLIGHTS = 24
 IN_A_ROW = 10  # batches per timed call of the loader alone, with no network in between that evicts the caches
@@ -28,18 +42,18 @@ MIB = 2**20
 def telemetry_suite(
     rounds: int, device: Device, preset: str = "telemetry_quick", sizes: Mapping[str, Any] | None = None
 ) -> Record:
-    """Time for each loader: loading a batch, learning from one, and both as in a run.
+    """Time on each path: loading a batch, learning from one, and both as in a run.
 
     ``sizes`` are settings over the preset, by default ``FLIGHTS`` flights.
 
     Returns:
-        ``batch``, and for each loader a row with what ``rates`` returns, ``over_per_item`` (speed-up of the loader
+        ``batch``, and for each path a row with what ``rates`` returns, ``over_per_item`` (speed-up of the loader
         alone over ``per_item``), ``bytes`` (memory for the training flights) and ``raw_bytes`` (their size in float32).
     """
     calls: dict[tuple[str, str], Callable[[], Any]] = {}
     sources: dict[str, WindowSource] = {}
-    for path in PATHS:
-        config = configure(preset, sizes or {"flights": FLIGHTS}, {"device": device, "loader": path})
+    for path, settings in paths(device).items():
+        config = configure(preset, sizes or {"flights": FLIGHTS}, {"device": device}, settings)
         rt, sources[path], parts = loading_calls(config)
         calls |= {(path, part): call for part, call in parts.items()}
     seconds = time_in_turn(calls, rounds, rt.device)
@@ -55,6 +69,13 @@ def telemetry_suite(
         for path, source in sources.items()
     ]
     return {"batch": config.source.batch, "rows": rows}
+
+
+def paths(device: Device) -> dict[str, Mapping[str, Any]]:
+    """Return the paths on a device; pinned memory has an effect on a GPU alone."""
+    if runtime(RunConfig(device=device)).device.type != "cuda":
+        return dict(PATHS)
+    return {**PATHS, **{f"{path}, not pinned": {**PATHS[path], "pinned": False} for path in WITHOUT_PINNING}}
 
 
 def loading_calls(
@@ -137,5 +158,6 @@ def raw_bytes(flights: FlightDataset | DiskDataset) -> int:
 
 def memory_bytes(source: WindowSource) -> int:
     """Count the bytes that a source holds in memory for its flights and for the starts of their windows."""
-    copies = {"stream": 0, "device": 1, "per_item": 3}[source.loader]  # per_item adds float64
+    cached = source.config.cached
+    copies = {"stream": int(cached), "device": 1, "per_item": 2 if cached else 3}[source.loader]  # per_item: float64
     return source.starts.nbytes + copies * raw_bytes(source.sets.training)

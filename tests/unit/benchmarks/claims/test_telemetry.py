@@ -53,7 +53,7 @@ class TestRemedies:
         assert windows[first][0].any()
 
     def test_nothing_is_scaled_again(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-        _, source, _ = loading_calls(measures.config(bench, "once"), measures.ScaledSource)
+        _, source, _ = loading_calls(measures.config(bench, "once"))
         _, plain, _ = loading_calls(measures.config(bench, "per_item"))
 
         def refused(*given: object) -> None:

@@ -16,6 +16,7 @@ from uavlab.benchmarks.suites.telemetry import (
     format_throughput,
     loading_calls,
     memory_bytes,
+    paths,
     rates,
     raw_bytes,
     telemetry_suite,
@@ -39,12 +40,21 @@ def counters(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_a_row_for_each_path() -> None:
     record = telemetry_suite(2, "cpu", "telemetry", {**sizes("telemetry"), "flights": 6})
     rows = {row["path"]: row for row in record["rows"]}
-    assert tuple(rows) == PATHS
+    assert list(rows) == list(PATHS)
     assert all(row[name] > 0 for row in rows.values() for name in ("loader", "model", "both"))
     assert rows["per_item"]["over_per_item"] == 1.0
     assert len({row["raw_bytes"] for row in rows.values()}) == 1
-    assert rows["stream"]["bytes"] < rows["device"]["bytes"] < rows["per_item"]["bytes"]
+    assert rows["stream"]["bytes"] < rows["device"]["bytes"] == rows["stream, cached"]["bytes"]
+    assert rows["device"]["bytes"] < rows["per_item, cached"]["bytes"] < rows["per_item"]["bytes"]
     assert record["batch"] == 8
+
+
+def test_a_gpu_is_also_measured_without_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert paths("cpu") == PATHS
+    monkeypatch.setattr(telemetry, "runtime", lambda run: SimpleNamespace(device=torch.device("cuda")))
+    more = {path: settings for path, settings in paths("auto").items() if path not in PATHS}
+    assert more["stream, not pinned"] == {"loader": "stream", "pinned": False}
+    assert len(more) == 3
 
 
 def test_bytes_by_hand() -> None:
