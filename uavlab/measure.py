@@ -88,4 +88,5 @@ def profile(
 
     name, parameters = name_and_parameters(task)
     given = layers(toggles, settings, {}, parameters)
-    return profile_preset(name, *given, rounds=rounds, trace=None if trace is None else Path(trace), every=every)
+    where = None if trace is None else Path(trace)
+    return profile_preset(name, *given, rounds=rounds, trace=where, every=every, stacks=stacks)
