@@ -30,8 +30,9 @@ def followers() -> list[str]:
     names = {"published_sampled": "sampled actions", "published_mean": "mean action"}
     ours = [trained_row(name, *shapes, label=label) for name, label in names.items()]
     low = ("flight_time", "path", "energy")
+    updates = f"{read('quick')['trained'][0]['target']:_}"
     labels = {
-        "quick": "`leader_follower_quick`, 8 000 updates",
+        "quick": f"`leader_follower_quick`, {updates.replace('_', ' ')} updates",
         "quick_12_minutes": "`leader_follower_quick`, 12 minutes",
         "mappo": "`leader_follower_mappo`, 600 updates",
     }
@@ -69,7 +70,7 @@ def followers() -> list[str]:
         "{bound:.1f} [{low:.1f}, {high:.1f}] steps pass before all followers can be within 50 px of the leader. That "
         "the team then stays together is assumed, and the best lengths of flights for their mean; with a mean of "
         "{longer} steps the bound is {there:.2f}. Sampled controls gather the teams after {possible:.1f} steps, so the "
-        "bound is near what speeds and turns allow; but leaders do not see their followers. {measured}".format(
+        "bound is near what speeds and turns allow; but leaders do not see their followers. {measured}.".format(
             **apart,
             flights=formation["flights"],
             longer=LONGER,

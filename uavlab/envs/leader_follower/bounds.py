@@ -101,6 +101,8 @@ def possible_gathering(env: LeaderFollower, state: State, moves: int) -> Int[Ten
         leader = pos[:, :, None, 0].masked_fill(~live.view(worlds, count, 1, 1), math.inf)
         near = [distance(leader, pos[:, None, :, one]) < env.formation_radius for one in range(1, env.followers + 1)]
         gathered.append(torch.stack([each.any(2) for each in near]).all(0).any(1))
+        if torch.stack(gathered).any(0).all():  # host sync
+            break
         rows = [control(*each, move * env.dt) for each in CONTROLS]
         action = pos.new_tensor(rows).repeat(worlds, 1)[:, None].expand(-1, env.followers + 1, -1)
         state = env.transition(state, action, pos.new_empty(len(action), 0))
