@@ -38,7 +38,11 @@ def formation_suite(rounds: int, device: Device, flights: int = FLIGHTS) -> Reco
     apart = {"bound": mean, "low": low, "high": high, "rooted": least.double().sqrt().mean().item() ** 2}
     apart["possible"] = reached.double().mean().item()
     rows = [
-        {"steps": steps, "bound": round(bound(least, steps), 4), "possible": round(bound(reached, steps), 4)}
+        {
+            "steps": steps,
+            "bound": round(bound(least, steps).item(), 4),
+            "possible": round(bound(reached, steps).item(), 4),
+        }
         for steps in STEPS
     ]
     apart = {**{name: round(value, 3) for name, value in apart.items()}, "longest": int(least.max())}

@@ -75,18 +75,18 @@ def first(flags: Bool[Tensor, "B N"]) -> Int[Tensor, " B"]:
     return torch.where(flags.any(1), flags.to(torch.uint8).argmax(1), flags.shape[1])
 
 
-def bound(gathering: Float[Tensor, " B"], steps: float) -> float:
+def bound(gathering: Float[Tensor, " B"], steps: float) -> Float[Tensor, ""]:
     """Return the largest strict formation of flights that take ``steps`` in the mean.
 
     ``gathering`` holds the steps of each flight before the team can be gathered. A flight of n steps that is not over
     before has a share of 1 - gathering / n at the most. With a given mean of n, the mean of these shares is largest
     where n grows with the root of ``gathering`` (Cauchy and Schwarz), so no choice of lengths passes the result.
     """
-    return 1 - gathering.double().sqrt().mean().item() ** 2 / steps
+    return 1 - gathering.double().sqrt().mean() ** 2 / steps
 
 
 def possible_gathering(env: LeaderFollower, state: State, moves: int) -> Int[Tensor, " B"]:
-    """Return after how many moves sampled controls gather the team; ``moves`` + 1 where they need more.
+    """Return after how many moves sampled controls gather the team; ``moves`` + 1 where they need more (host sync).
 
     Each agent has its own control. Those by which the leader has reached the goal or an obstacle do not count.
     """
@@ -101,7 +101,7 @@ def possible_gathering(env: LeaderFollower, state: State, moves: int) -> Int[Ten
         leader = pos[:, :, None, 0].masked_fill(~live.view(worlds, count, 1, 1), math.inf)
         near = [distance(leader, pos[:, None, :, one]) < env.formation_radius for one in range(1, env.followers + 1)]
         gathered.append(torch.stack([each.any(2) for each in near]).all(0).any(1))
-        if torch.stack(gathered).any(0).all():  # host sync
+        if torch.stack(gathered).any(0).all():
             break
         rows = [control(*each, move * env.dt) for each in CONTROLS]
         action = pos.new_tensor(rows).repeat(worlds, 1)[:, None].expand(-1, env.followers + 1, -1)

@@ -166,7 +166,7 @@ def test_a_leader_that_has_met_the_obstacle_does_not_count() -> None:
 def test_the_bound_is_the_best_choice_of_lengths() -> None:
     apart = torch.tensor([4, 16])
     shares = [(1 - 4 / n + 1 - 16 / (72 - n)) / 2 for n in range(16, 57)]
-    assert bound(apart, 36) == pytest.approx(0.75)
+    assert bound(apart, 36).item() == pytest.approx(0.75)
     assert max(shares) == pytest.approx(0.75)
-    assert bound(apart, 72) == pytest.approx(0.875)
-    assert bound(torch.tensor([9, 9]), 36) == pytest.approx(1 - 9 / 36)
+    assert bound(apart, 72).item() == pytest.approx(0.875)
+    assert bound(torch.tensor([9, 9]), 36).item() == pytest.approx(1 - 9 / 36)
