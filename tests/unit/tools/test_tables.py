@@ -99,6 +99,14 @@ def test_a_published_row_has_one_source() -> None:
     assert "| published MASAC, figures of the paper | - | 0.32 | 265 | 454 | 294 |" in text
 
 
+def test_the_bound_on_formation_is_for_as_many_steps_as_ours(change: Change) -> None:
+    apart = RECORDS["formation_bound"]["apart"]
+    change("formation_bound", {"apart": {**apart, "rooted": 56.0}})
+    text = tables.block()
+    assert "| no policy reaches more in as many steps | - | 0.75 | 224 | - | - |" in text
+    assert "with a mean of 240 steps the bound is 0.77." in text
+
+
 def test_constants_elsewhere_have_a_source() -> None:
     published = RECORDS["literature"]
     ours = {str(agents): ms for agents, ms in update.ORIGINAL_MS.items()}
