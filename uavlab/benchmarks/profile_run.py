@@ -22,7 +22,7 @@ from uavlab.storage.machine import describe, usable_cores
 
 WARM, CYCLES = 10, 60  # cycles before and during monitoring, at most
 LONG_S = 0.3  # seconds of a cycle of which one is recorded instead of several
-ENOUGH_S = 20.0  # seconds after which only the rounds that an interval needs are run
+ENOUGH_S = 10.0  # seconds after which only the rounds that an interval needs are run
 UPDATES = 10  # timed updates, of which the quickest counts, as for ceilings
 WORTH = 3  # toggles that are measured by default, by their predicted speed-up
 SLOWEST = ("precision", "fp16", "cpu")  # fp16 is emulated there: an update through convolutions takes minutes
