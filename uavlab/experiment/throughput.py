@@ -84,13 +84,13 @@ def sweep_worlds(config: "Config", most: int = MOST, budget: int | None = None, 
     most = min(most, getattr(config.source, "capacity", most))
     samples: dict[int, list[float]] = {}
 
-    def sample(worlds: int) -> float:
+    def sample(worlds: int) -> tuple[float, float]:
         rate, seconds = measure(config, worlds)
         samples.setdefault(worlds, []).append(rate)
-        return seconds
+        return rate, seconds
 
     with same_random_state():
-        end = _grow(config, most, budget, sample, samples, say)
+        end = _grow(config, most, budget, sample, say)
         enough = CLOSE * max(first for first, *_ in samples.values())
         for _ in range(ROUNDS):
             for worlds in [worlds for worlds, (first, *_) in samples.items() if first >= enough]:
@@ -123,8 +123,7 @@ def _grow(
     config: "Config",
     most: int,
     budget: int | None,
-    sample: Callable[[int], float],
-    samples: dict[int, list[float]],
+    sample: Callable[[int], tuple[float, float]],
     say: Say,
 ) -> str:
     """Take a sample of doubling numbers of worlds; return why the largest one is the last."""
@@ -138,7 +137,7 @@ def _grow(
                 )
             say(f"worlds {worlds}: do not fit into {where}")
             return f"{worlds:,} do not fit into {where}"
-        seconds, rate = sample(worlds), samples[worlds][0]
+        rate, seconds = sample(worlds)
         if seconds > LONGEST_S or (seconds > LONG_S and rate < best / SHARE):
             return f"a sample of {worlds:,} takes {seconds:.1f} s"
         worlds, best = 2 * worlds, max(best, rate)
