@@ -24,7 +24,7 @@ MOST = 16_384  # worlds, and rows of a batch, unless the caller says otherwise
 SHARE = 0.95  # of the best rate that the rate at the knee has at least
 ROUNDS = 3  # interleaved
 SAMPLE_S = 0.2  # least time of a sample (s)
-LONG_S, LONGEST_S = 1.0, 8.0  # time of a sample after which a larger number is tried only if rates rise, or never (s)
+LONG_S, LONGEST_S = 1.0, 8.0  # time of two samples without a higher rate, and of any one, which end a sweep (s)
 CLOSE = 0.5  # share of the best first rate from which on a number is measured again
 FREE = 0.5  # share of the free memory of a CPU that trials may take
 
@@ -84,13 +84,13 @@ def sweep_worlds(config: "Config", most: int = MOST, budget: int | None = None, 
     most = min(most, getattr(config.source, "capacity", most))
     samples: dict[int, list[float]] = {}
 
-    def sample(worlds: int) -> float:
+    def sample(worlds: int) -> tuple[float, float]:
         rate, seconds = measure(config, worlds)
         samples.setdefault(worlds, []).append(rate)
-        return seconds
+        return rate, seconds
 
     with same_random_state():
-        end = _grow(config, most, budget, sample, samples, say)
+        end = _grow(config, most, budget, sample, say)
         enough = CLOSE * max(first for first, *_ in samples.values())
         for _ in range(ROUNDS):
             for worlds in [worlds for worlds, (first, *_) in samples.items() if first >= enough]:
@@ -123,12 +123,11 @@ def _grow(
     config: "Config",
     most: int,
     budget: int | None,
-    sample: Callable[[int], float],
-    samples: dict[int, list[float]],
+    sample: Callable[[int], tuple[float, float]],
     say: Say,
 ) -> str:
     """Take a sample of doubling numbers of worlds; return why the largest one is the last."""
-    worlds, best = 1, 0.0
+    worlds, best, slow = 1, 0.0, 0
     while worlds <= most:
         if not fits(lambda count: _turns(config, count), worlds, budget):
             where = "the device" if budget is None else f"{budget:,} bytes"
@@ -138,8 +137,9 @@ def _grow(
                 )
             say(f"worlds {worlds}: do not fit into {where}")
             return f"{worlds:,} do not fit into {where}"
-        seconds, rate = sample(worlds), samples[worlds][0]
-        if seconds > LONGEST_S or (seconds > LONG_S and rate < best / SHARE):
+        rate, seconds = sample(worlds)
+        slow = slow + 1 if seconds > LONG_S and rate < best / SHARE else 0
+        if seconds > LONGEST_S or slow == 2:  # one may be slow because the machine was busy
             return f"a sample of {worlds:,} takes {seconds:.1f} s"
         worlds, best = 2 * worlds, max(best, rate)
     return f"{most:,} is the largest number to try"

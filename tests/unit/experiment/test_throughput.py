@@ -54,12 +54,21 @@ def test_neither_a_warm_up_nor_one_round_decides(clock: Callable[..., list[int]]
     assert sweep_worlds(tiny(capacity=10_000), 64).worlds == 16
 
 
+def test_one_sample_of_a_busy_machine_ends_no_sweep(clock: Callable[..., list[int]]) -> None:
+    busy = (4, 16)  # numbers whose first sample is slow
+    clock(
+        lambda worlds, nth: RATES[worlds] / (5.0 if worlds in busy and nth == 0 else 1.0),
+        lambda worlds: 5 * LONG_S if worlds in busy else 0.1,
+    )
+    assert max(sweep_worlds(tiny(capacity=10_000), 64).rates) == 64
+
+
 @pytest.mark.parametrize(
     ("sample_s", "budget", "capacity", "most", "end"),
     [
         (0.1, 8, 10_000, 8, "16 do not fit into 8 bytes"),
         (0.1, None, 20, 16, "20 is the largest number to try"),
-        (1.1 * LONG_S, None, 10_000, 64, f"a sample of 64 takes {1.1 * LONG_S:.1f} s"),  # 32 is faster than 16
+        (1.1 * LONG_S, None, 10_000, 128, f"a sample of 128 takes {1.1 * LONG_S:.1f} s"),  # the second below 32
         (1.1 * LONGEST_S, None, 10_000, 1, f"a sample of 1 takes {1.1 * LONGEST_S:.1f} s"),
     ],
 )
