@@ -84,12 +84,12 @@ class TestTrain:
         config = configure("leader_follower_quick", {"runs": 2})
         planned = config.task.plan(config)
         assert (ended.code, ended.json) == (0, {**planned, "estimate": vars(PACE.estimate(config.run))})
-        line = "time                   about 45 seconds here for 6,000 updates, from 20 in 0.1 s"  # 6 000 x 7.5 ms
+        line = "time                   about 60 seconds here for 8,000 updates, from 20 in 0.1 s"  # 8 000 x 7.5 ms
         assert ended.out.splitlines()[-2] == line
         assert "None" not in ended.out
         for key in ("updates", "world_steps_per_run", "agent_steps_per_run", "replay_bytes"):
             assert f"{key:22} {planned[key]}" in ended.out.splitlines()
-        assert planned["agent_steps_per_run"] == (6000 * 64 + 2048) * 2
+        assert planned["agent_steps_per_run"] == (8000 * 64 + 2048) * 2
         assert os.listdir(tmp_path) == []
 
     def test_a_dry_run_for_another_machine(self) -> None:
@@ -107,7 +107,7 @@ class TestTrain:
     def test_minutes_alone_replace_the_presets_updates(self) -> None:
         dry = ("train", "leader_follower_quick", "--dry-run", "--json")
         cases: dict[tuple[str, ...], Any] = {
-            (): (6000, None),
+            (): (8000, None),
             ("--minutes", "3"): (None, 3.0),
             ("--minutes", "3", "--updates", "9"): (9, 3.0),
             ("--minutes", "3", "--set", "updates=7"): (7, 3.0),

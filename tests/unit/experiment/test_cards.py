@@ -137,7 +137,7 @@ class TestConfig:
         assert [row[:3] for row in changed] == [
             ["changed", "value", "in the preset"],
             ["hidden", "8", "128"],
-            ["eval_horizon", "9", "1000"],
+            ["eval_horizon", "9", "None"],
         ]
         assert changed[2][3] == "In evaluation: Steps after which an episode is truncated."
         assert whole[0] == ["setting", "value", "kind", "meaning"]

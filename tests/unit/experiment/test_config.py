@@ -121,13 +121,13 @@ class TestNames:
     @pytest.mark.parametrize(
         ("layers", "expected"),
         [
-            ([{}], (6000, None)),
+            ([{}], (8000, None)),
             ([{"minutes": 3}], (None, 3)),
             ([{"minutes": 3}, {"seed": 1}], (None, 3)),
             ([{"minutes": 3, "updates": 9}], (9, 3)),
             ([{"updates": 9}, {"minutes": 3}], (9, 3)),
             ([{"minutes": 3}, {"updates": 9}], (9, 3)),
-            ([{"minutes": 3}, {"minutes": None}], (6000, None)),
+            ([{"minutes": 3}, {"minutes": None}], (8000, None)),
         ],
     )
     def test_minutes_alone_lift_the_presets_updates(self, layers: list[dict[str, Any]], expected: tuple[Any]) -> None:

@@ -133,14 +133,15 @@ def all_pairs() -> Iterator[Pair]:
 
 
 def preset_of(environment: str, learner: str) -> str:
-    """Return the preset of a pair: its own, if that is scored on the task of the environment's quick one; else that."""
+    """Return the preset of a pair: its own, if that has the task of the environment's quick one; else that one."""
     known = [name for name, preset in presets().items() if preset.env == environment]
     quick, own = f"{environment}_quick", f"{environment}_{learner}"
     plain = quick if quick in known else environment
     if own not in known:
         return plain
-    task, other = (configure(name, {"learner": learner}).evaluation for name in (own, plain))
-    return own if task == other else plain
+    tasks = [configure(name, {"learner": learner}) for name in (own, plain)]
+    same = tasks[0].env == tasks[1].env and tasks[0].evaluation == tasks[1].evaluation
+    return own if same else plain
 
 
 def _row(pair: Pair, config: Config, baselines: Mapping[str, Figure], folder: Path) -> Record:
