@@ -155,10 +155,11 @@ def with_cards(words: Words, folder: Path) -> list[Any]:
     row = {"mean": 0.5, "low": 0.0, "high": 1.0}
     stages = [{"name": word, "mean_ms": 1.0, "p95_ms": 2.0, "share": 0.5} for word in words]
     gains = {"predicted": 1.0, "measured": 1.0, "low": 1.0, "high": 1.0, "first_call_s": 0.0}
+    rates = {f"{kind}_per_s{end}": 1.0 for kind in ("flop", "bytes") for end in ("", "_ceiling")}
     profile = Profile(
         {"preset": words[0], "kind": words[1], "verdict": words[2], "trace": words[3], "machine": run.machine},
         memory=dict.fromkeys(words, 1),
-        update={"ms": 1.0, "operators": 2},
+        update={"ms": 1.0, "operators": 2, "launch_us": 1.0, **rates},
         stages=stages,
         candidates=[{"toggle": word, **gains} for word in words],
         operators=[{"operator": word, "calls": 1.0, "cpu_ms": 1.0, "share": 1.0} for word in words],

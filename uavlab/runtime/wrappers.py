@@ -90,7 +90,7 @@ def compile_function(
 
 
 def keep_compiled_code() -> None:
-    """Let torch keep compiled code in the user's cache, so that later processes do not compile it again.
+    """Keep compiled code in the user's cache, so that later processes do not compile it again.
 
     ``TORCHINDUCTOR_CACHE_DIR`` names another folder. torch's own, among temporary files, does not survive a restart of
     many systems; torch sets the variable to it.
