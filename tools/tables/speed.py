@@ -131,9 +131,13 @@ def worlds() -> list[str]:
     record = read("bench_env")
     return [
         table(
-            "`advance`, whole | agents | worlds | agent-steps per second",
-            "{setting} | {agents} | {worlds} | {millions:.1f} million",
-            [{**row, "millions": row["agent_steps_per_s"] / 1e6} for row in record["rows"]],
+            "`advance`, whole | agents | worlds | agent-steps per second | compiled | gain",
+            "{setting} | {agents} | {worlds} | {plain:.1f} million | {compiled:.1f} million | "
+            "{compiled_over_plain:.2f}x [{low:.2f}, {high:.2f}]",
+            [
+                {**row, "plain": row["agent_steps_per_s"] / 1e6, "compiled": row["compiled_agent_steps_per_s"] / 1e6}
+                for row in record["rows"]
+            ],
         ),
         f"{measured(record)}, torch {record['machine']['torch']}. "
         "How to re-make every record is in [Contributing](../CONTRIBUTING.md).",

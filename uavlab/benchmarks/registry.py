@@ -84,8 +84,8 @@ def suites() -> dict[str, Suite]:
 def bench(suite: str, *, rounds: int = 30, device: Device = "auto", **options: Any) -> Record:
     """Measure one suite on this machine and return its record, as ``uavlab bench``.
 
-    >>> sorted(ul.bench("env", rounds=3)["rows"][0])
-    ['agent_steps_per_s', 'agents', 'env', 'setting', 'threads', 'worlds']
+    >>> sorted(ul.bench("guard", rounds=3)["rows"][0])
+    ['agents', 'guarded_ms', 'guarded_over_plain', 'high', 'low', 'plain_ms', 'setting', 'threads']
 
     Raises:
         ConfigError: There is no such suite, or it has no such option.
