@@ -13,7 +13,7 @@ Its page      report (of one run or several; seeds of equal settings are pooled)
 Many runs     sweep (SweepTable): presets, settings and seeds of one file, at once, to one table and one page
 Its folder    tuning (Tuning): what changed from run to run, what it did to the score, and the best settings as a file
 Measure       bench (suites of benchmarks), profile (where the time of an update goes, and which toggles help), fit
-              (how many worlds a run should have here, and the largest batch that fits)
+              (Fit: how many worlds a run should have here, and the largest batch that fits)
 Environments  make (by name), env (register a class), Env, EnvSpec, Metric, ChoiceObs, MapObs, tensors, constant
               (numbers on a device), check_env, baseline, scene, external (of Gymnasium and PettingZoo)
 Elsewhere     to_pettingzoo, to_gymnasium, to_torchrl: environments in these libraries
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from uavlab.core.rng import Streams
     from uavlab.core.types import Batch, ChoiceObs, EnvSpec, Group, MapObs, Metric, Rollout, Transition, Update, tensors
     from uavlab.experiment.cross_play import CrossPlay
+    from uavlab.experiment.fit import Fit
     from uavlab.experiment.policy import TeamPolicy, TrainedPolicy
     from uavlab.experiment.run import Run
     from uavlab.experiment.scores import Scores
@@ -91,6 +92,7 @@ _NAMES = {
         "tensors",
     ),
     "experiment.cross_play": ("CrossPlay",),
+    "experiment.fit": ("Fit",),
     "experiment.policy": ("TeamPolicy", "TrainedPolicy"),
     "experiment.run": ("Run",),
     "experiment.scores": ("Scores",),
@@ -112,7 +114,7 @@ _MODULES = {name: f"uavlab.{module}" for module, names in _NAMES.items() for nam
 """The public names, and the modules that define them."""
 
 __all__ = [
-    "Batch", "ChoiceObs", "ConfigError", "CrossPlay", "DivergedError", "Entities", "Env", "EnvSpec", "FileError",
+    "Batch", "ChoiceObs", "ConfigError", "CrossPlay", "DivergedError", "Entities", "Env", "EnvSpec", "FileError", "Fit",
     "Group", "Learner", "MapObs", "Metric", "MissingPackageError", "Policy", "ResourceError", "Resume", "Rollout",
     "Rows", "Run", "Runtime", "Scores", "StackedMLP", "Streams", "SweepTable", "TeamPolicy", "TrainedPolicy",
     "Transfer", "Transition", "Tuning", "UavlabError", "Update", "__version__", "baseline", "bench", "check_env",

@@ -28,7 +28,7 @@ Changes = dict[str, Any]
 WARM_UP, UPDATES = 2, 4  # direct calls before a capture, in which constants are copied to the device as well
 NEVER = 100
 LESS = {"measurements": 2, "evaluate_episodes": 1, "worlds": 2}
-WAITS = {"loader=per_item": 4, "loader=stream": 4, "placement=host": 3, "placement=pinned": 3}  # per cycle
+WAITS = {"loader=per_item": 1, "loader=stream": 1, "placement=host": 3, "placement=pinned": 3}  # per cycle
 WAITS_OF_STEP = 2  # per cycle, for each later step of returns, whose rows are copied from the host, too
 ONLY_CPU = {"maps"}  # numpy and OpenCV
 

@@ -174,6 +174,7 @@ class WindowSource(Source):
         return self.starts[self.pending[-1].flatten()]
 
     def _gather(self) -> dataset.Windows:
+        """Return the windows of the next batch (host sync, unless they are on the device)."""
         if not self.pending:
             self.draw()
         starts = self.starts[self.pending[0].flatten()]
