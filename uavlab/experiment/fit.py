@@ -30,6 +30,10 @@ UNITS = {"k": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4, "Ki": 2**10, "Mi":
 class Fit:
     """What ``fit`` measured.
 
+    >>> sizes = ul.Fit()
+    >>> sizes.judge("batch", 8, good=True), str(sizes)
+    (True, 'batch 8: fits')
+
     Attributes:
         say: Called with each line.
         settings: The sizes, by the names of their settings.
