@@ -47,14 +47,14 @@ class Instruments:
         monitor, toggles = run.rt.monitor, run.rt.toggles
         if monitor is None:
             return next(steps)
-        monitor.begin_update(run.number + 1, max(1, min(EVERY, run.config.run.log_every // LEAST)))
         if self._counted[0] is None or self._counted[0]() is not run.rt:
             self._counted = ref(run.rt), []
         each, whole = self._counted[1], toggles.interval * toggles.ratio
         begins = bool(each) or (run.number % whole == 0 and countable(run))
         if len(each) == whole or not begins:
+            monitor.begin_update(run.number + 1, max(1, min(EVERY, run.config.run.log_every // LEAST)))
             return next(steps)
-        monitor.active = False
+        monitor.active = False  # because counting takes time
         result: list[T] = []
         each.append(count_operators(lambda: result.append(next(steps))))
         return result[0]

@@ -14,6 +14,7 @@ from uavlab.core.text import one_line, quote
 from uavlab.experiment.progress_report import progress_report
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Progress
+from uavlab.runtime.runtime import Runtime
 
 OnLog = Callable[[Run, dict[str, Any]], Any]
 
@@ -36,10 +37,12 @@ def watch(run: Run) -> Iterator[Progress]:
     seconds = 0.5 if live else 60  # without a terminal or notebook, one line a minute
     bar = tqdm(total=config.run.updates, initial=run.number, unit="update", mininterval=seconds, maxinterval=seconds)
     every, since = config.run.report_every, run.number
-    run.rt.on_compile.append(lambda name: bar.set_postfix_str(f"compiling {name}"))
-    with bar, _warnings_on_own_lines(bar), _log_on_own_lines(bar, config.run.log_level):
-        if run.rt.toggles.compile != "off":
-            bar.write("compiling first: about a minute, or seconds where the code is kept from an earlier run")
+    with (
+        bar,
+        _warnings_on_own_lines(bar),
+        _log_on_own_lines(bar, config.run.log_level),
+        _compilations_in_postfix(bar, run.rt),
+    ):
         for progress in run:
             bar.update(progress.number - bar.n)
             if progress.metrics:
@@ -70,6 +73,24 @@ def _warnings_on_own_lines(bar: Any) -> Iterator[None]:
     finally:
         if warnings.showwarning is show_alone:
             warnings.showwarning = show
+
+
+@contextmanager
+def _compilations_in_postfix(bar: Any, rt: Runtime) -> Iterator[None]:
+    """Show beside a bar which function is being compiled, and say once how long that may take."""
+
+    def show(name: str) -> None:
+        if not names:
+            bar.write("compiling first: about a minute, or seconds where the code is kept from an earlier run")
+        names.append(name)
+        bar.set_postfix_str(f"compiling {name}")
+
+    names: list[str] = []
+    rt.on_compile.append(show)
+    try:
+        yield
+    finally:
+        rt.on_compile.remove(show)
 
 
 class _Lines(logging.Handler):

@@ -298,6 +298,8 @@ class TestOperators:
         one = build_call(run.config, "cycle")
         one.call()  # the first cycle also fills replay
         assert later[0] == count_operators(one.call)
+        assert run.rt.monitor is not None
+        assert run.rt.monitor.updates == 5  # the one that was counted is not timed
 
     def test_a_round_of_an_interval_is_counted_whole(self) -> None:
         counts = [

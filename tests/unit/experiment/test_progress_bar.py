@@ -33,6 +33,17 @@ def test_a_run_goes_on_where_it_was_stopped(capsys: pytest.CaptureFixture[str]) 
     assert "4/4" in capsys.readouterr().err
 
 
+def test_what_is_compiled_is_shown_while_the_bar_is(capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(tiny(updates=2, evaluate_every=9))
+    for _ in watch(run):
+        for listener in run.rt.on_compile:
+            listener("update")
+    assert run.rt.on_compile == []
+    out, err = capsys.readouterr()
+    assert out.count("compiling first: ") == 1
+    assert "compiling update" in err
+
+
 @pytest.mark.parametrize(("kernel", "seconds"), [(False, 60), (True, 0.5)])
 def test_how_often_it_is_drawn(monkeypatch: pytest.MonkeyPatch, kernel: bool, seconds: float) -> None:
     intervals = []

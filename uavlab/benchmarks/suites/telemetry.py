@@ -9,7 +9,6 @@ import psutil
 from uavlab.benchmarks.registry import Record, suite
 from uavlab.benchmarks.timing import median, ratio, time_call, time_in_turn
 from uavlab.experiment import build
-from uavlab.experiment.build import runtime
 from uavlab.experiment.config import Config, Device, RunConfig, configure
 from uavlab.runtime.runtime import Runtime
 from uavlab.telemetry.dataset import ROW, FlightDataset
@@ -73,7 +72,7 @@ def telemetry_suite(
 
 def paths(device: Device) -> dict[str, Mapping[str, Any]]:
     """Return the paths on a device; pinned memory has an effect on a GPU alone."""
-    if runtime(RunConfig(device=device)).device.type != "cuda":
+    if build.runtime(RunConfig(device=device)).device.type != "cuda":
         return dict(PATHS)
     return {**PATHS, **{f"{path}, not pinned": {**PATHS[path], "pinned": False} for path in WITHOUT_PINNING}}
 

@@ -51,7 +51,7 @@ def test_a_row_for_each_path() -> None:
 
 def test_a_gpu_is_also_measured_without_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert paths("cpu") == PATHS
-    monkeypatch.setattr(telemetry, "runtime", lambda run: SimpleNamespace(device=torch.device("cuda")))
+    monkeypatch.setattr(telemetry.build, "runtime", lambda run: SimpleNamespace(device=torch.device("cuda")))
     more = {path: settings for path, settings in paths("auto").items() if path not in PATHS}
     assert more["stream, not pinned"] == {"loader": "stream", "pinned": False}
     assert len(more) == 3
