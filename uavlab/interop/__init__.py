@@ -100,7 +100,8 @@ def to_torchrl(
     >>> batch = ul.to_torchrl("leader_follower", worlds=4, followers=2)
     >>> batch.group_map
     {'group_0': ['agent_0'], 'group_1': ['agent_1', 'agent_2']}
-    >>> batch.rollout(5)["next", "group_1", "reward"].shape  # worlds, steps, agents, 1
+    >>> steps = batch.rollout(5, break_when_any_done=False)  # a world that ends starts again
+    >>> steps["next", "group_1", "reward"].shape  # worlds, steps, agents, 1
     torch.Size([4, 5, 2, 1])
 
     Agents that may share a network form a group: ``agents`` if all of them do. A group's entries have an axis of its
