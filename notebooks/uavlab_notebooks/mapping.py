@@ -1,7 +1,10 @@
 """Mapping missions: the trained team, and scores by policy."""
 
+from collections.abc import Mapping as Rows
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import plotly.graph_objects as go
 import torch
@@ -19,11 +22,14 @@ from uavlab.envs.mapping.numpy_reference import area_resize
 from uavlab.evaluation import Planner, curves
 from uavlab.experiment import policy
 from uavlab.experiment.policy import TrainedPolicy
-from uavlab.lab.plots.style import add_curve, blank
+from uavlab.lab.plots.style import add_curve, blank, color, pen, whiskers
 from uavlab.ops import belief_maps
 
 TEAM = ROOT / "figures" / "mapping"
 """The exported policy of a trained team."""
+
+RESOLUTION = ROOT / "figures" / "records" / "bench_resolution.json"
+"""What coarser maps and fewer channels save and cost: ``uavlab bench resolution``."""
 
 AXES = {
     "entropy": "entropy of the cells with targets (bits, lower is better)",
@@ -88,6 +94,16 @@ def best_policy(scores: dict[str, Float[Tensor, "R E T"]], metric: str) -> str:
     sign = -1 if metric == "entropy" else 1
     top = max(bands.values(), key=lambda band: sign * band[1])
     return ", ".join(name for name, (low, _, high) in bands.items() if low <= top[2] and top[0] <= high)
+
+
+def trade_off(rows: Sequence[Rows[str, Any]], metric: str, title: str = "", caption: str = "") -> go.Figure:
+    """Draw a score over the time of an update, a mark for each row of ``uavlab bench resolution`` that has figures."""
+    figure = blank(title, "time of an update with its missions (ms)", AXES[metric], caption=caption)
+    for number, row in enumerate(row for row in rows if row[metric]):
+        bars = whiskers([row[metric]], "mean", ("low", "high"), color(number))
+        place = {"x": [row["update_ms"]], "y": [row[metric]["mean"]]}
+        figure.add_scatter(**place, name=row["setting"], mode="markers", error_y=bars, **pen(number))
+    return figure.update_xaxes(rangemode="tozero")
 
 
 def compare_resizing(env: Mapping, steps: int = 3, seed: int = 0) -> dict[str, Float[Tensor, "L L"]]:

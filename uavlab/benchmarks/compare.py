@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from uavlab.benchmarks.timing import median, ratio, time_call, time_in_turn
+from uavlab.benchmarks.timing import WARM_UP, median, ratio, time_call, time_in_turn
 from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import initial_memory, step_policy
 from uavlab.core.rng import acting_noise
@@ -71,6 +71,8 @@ def compare(
     enough_s: float = math.inf,
     over: Sequence[str] = (),
     at_once: int = 1,
+    warm_up: int = WARM_UP,
+    count: bool = True,
 ) -> list[Row]:
     """Time one piece of a run under each of ``settings``, which override ``layers``, in turn in this process.
 
@@ -83,6 +85,8 @@ def compare(
         enough_s: Time limit (s), after which only the fewest rounds are run.
         over: Names of further references.
         at_once: Calls of one setting in a row; a single one finds the caches as the others left them.
+        warm_up: Rounds that are not counted, after the first call of each.
+        count: Whether operators are counted, by one more call of each.
 
     Returns:
         A row for each setting, in order, as ``compare_calls`` returns them.
@@ -91,7 +95,7 @@ def compare(
         ConfigError: Settings that are not valid.
     """
     configs = {name: configure(preset, *layers, setting) for name, setting in settings.items()}
-    return compare_calls(prepare(configs, call), rounds, enough_s, over, at_once)
+    return compare_calls(prepare(configs, call), rounds, enough_s, over, at_once, warm_up, count)
 
 
 def prepare(configs: Mapping[str, Config], piece: str) -> dict[str, Call]:
@@ -110,7 +114,13 @@ def prepare(configs: Mapping[str, Config], piece: str) -> dict[str, Call]:
 
 
 def compare_calls(
-    calls: Mapping[str, Call], rounds: int, enough_s: float = math.inf, over: Sequence[str] = (), at_once: int = 1
+    calls: Mapping[str, Call],
+    rounds: int,
+    enough_s: float = math.inf,
+    over: Sequence[str] = (),
+    at_once: int = 1,
+    warm_up: int = WARM_UP,
+    count: bool = True,
 ) -> list[Row]:
     """Time prepared calls in turn, ``at_once`` of each in a row.
 
@@ -118,11 +128,11 @@ def compare_calls(
         A row for each: ``setting``, ``ms`` (median), ``over_first`` and ``over_below`` (how many times faster than the
         first row and the row before; medians of ratios of the same round), ``low`` and ``high`` (95 % interval of
         ``over_first``), ``over_NAME`` for each name in ``over``, ``rounds`` (those that were timed), ``ops`` (operators
-        that reach the device), ``first_call_s`` and ``fell_back`` (toggles that are not in effect, and why).
+        that reach the device, if counted), ``first_call_s`` and ``fell_back`` (toggles without effect, and why).
     """
     names, device = list(calls), next(iter(calls.values())).rt.device
     blocks = {name: _repeat(one.call, at_once) for name, one in calls.items()}
-    seconds = time_in_turn(blocks, rounds, device, enough_s=enough_s)
+    seconds = time_in_turn(blocks, rounds, device, warm_up=warm_up, enough_s=enough_s)
     return [
         {
             "setting": name,
@@ -131,7 +141,7 @@ def compare_calls(
             "over_below": ratio(seconds[below], seconds[name])["median"],
             **{f"over_{other}": ratio(seconds[other], seconds[name])["median"] for other in over},
             "rounds": len(seconds[name]),
-            "ops": count_operators(calls[name].call),
+            **({"ops": count_operators(calls[name].call)} if count else {}),
             "first_call_s": round(calls[name].first_s, 3),
             "fell_back": calls[name].rt.fell_back,
         }

@@ -9,7 +9,7 @@ from typing import Any
 from uavlab.benchmarks.advice import interval_advice
 from uavlab.benchmarks.compare import Settings, build_call, compare
 from uavlab.benchmarks.suites import telemetry
-from uavlab.benchmarks.timing import FEWEST, time_call
+from uavlab.benchmarks.timing import FEWEST, median, time_call
 from uavlab.core.cards import Html, card, folded, notes, table
 from uavlab.core.text import printable
 from uavlab.experiment import build
@@ -22,10 +22,11 @@ from uavlab.storage.machine import describe, usable_cores
 
 WARM, CYCLES = 10, 60  # cycles before and during monitoring, at most
 LONG_S = 0.3  # seconds of a cycle of which one is recorded instead of several
-ENOUGH_S = 10.0  # seconds after which only the rounds that an interval needs are run
-UPDATES = 10  # timed updates, of which the quickest counts, as for ceilings
+ENOUGH_S = 5.0  # seconds after which only the fewest repetitions are made
+UPDATES = 10  # timed updates, of which the quickest counts, as for ceilings, at most
 WORTH = 3  # toggles that are measured by default, by their predicted speed-up
 SLOWEST = ("precision", "fp16", "cpu")  # fp16 is emulated there: an update through convolutions takes minutes
+NO_GAIN = ("recompute", "deterministic")  # they spend time, on less memory and on equal bits
 TRIED = {"compile": ("default",), "scaler": ()}  # other modes warm up for minutes; a scaler alone has no effect
 
 
@@ -84,26 +85,25 @@ def profile_preset(
         stacks: Name the function that calls each operator.
 
     Returns:
-        ``stages`` (rows of ``Monitor.read``), ``update`` (its work and ceilings), ``memory``, ``operators`` (the table
-        of the profiler), ``pipeline`` (throughput of tasks that learn from logs), ``kind`` and ``verdict`` (the
-        bottleneck in a word and in a sentence), ``advice`` on update intervals (lines), and ``candidates``: ``toggle``,
-        ``predicted``, ``measured`` (speed-up of whole cycles) with ``low`` and ``high``, ``first_call_s``; the largest
-        speed-up first.
+        ``cycle_ms``, ``stages`` (rows of ``Monitor.read``), ``update`` (its work and ceilings), ``memory``,
+        ``operators`` (the table of the profiler), ``pipeline`` (throughput of tasks that learn from logs), ``kind`` and
+        ``verdict`` (the bottleneck in a word and in a sentence), ``advice`` on update intervals (lines), and
+        ``candidates``: ``toggle``, ``predicted``, ``measured`` (speed-up of whole cycles) with ``low`` and ``high``,
+        ``first_call_s``; the largest speed-up first.
 
     Raises:
         ConfigError: The settings are not valid, or do not fit this machine.
     """
     config = configure(preset, *layers)
     record = _watch(config, trace, stacks)
-    changes: Settings = {"": {}, **candidates(config)}
-    time_calls = partial(compare, preset, rounds=rounds, enough_s=ENOUGH_S)
-    whole_ms = time_calls({"": {}}, *layers, call="cycle")[0]["ms"]
+    changes: Settings = {"": {}, **candidates(config, every)}
+    time_calls = partial(compare, preset, rounds=rounds, enough_s=ENOUGH_S, warm_up=0, count=False)
     calls = config.task.collector.calls
     if "load" in calls:
         record["pipeline"] = telemetry.throughput(config, rounds)
     parts = [{row["setting"]: row for row in time_calls(changes, *layers, call=call)} for call in calls]
     forecast = {
-        name: predict_speedup(whole_ms, [(part[""]["ms"], part[name]["ms"]) for part in parts])
+        name: predict_speedup(record["cycle_ms"], [(part[""]["ms"], part[name]["ms"]) for part in parts])
         for name in changes
         if name and not any(part[name]["fell_back"] for part in parts)
     }
@@ -121,12 +121,14 @@ def profile_preset(
     return Profile({**record, "candidates": sorted(results, key=lambda row: -row["measured"])})
 
 
-def candidates(config: Config) -> dict[str, dict[str, Any]]:
-    """List every usable change of one toggle that keeps the algorithm, by ``name=value``."""
+def candidates(config: Config, every: bool = True) -> dict[str, dict[str, Any]]:
+    """List the usable changes of one toggle that keep the algorithm, by ``name=value``; all, or those that may gain."""
     device, now = build.runtime(config.run).device, config.toggles
     changes = {}
     for toggle in TOGGLES.values():
         if toggle.equality == "algorithm" or toggle.name in config.task.unserved:
+            continue
+        if toggle.name in NO_GAIN and not every:
             continue
         cores = (usable_cores(),) if toggle.name == "threads" else ()
         for value in cores or TRIED.get(toggle.name, toggle.choices):
@@ -200,6 +202,11 @@ def _memory(sizes: Mapping[str, float]) -> str:
     return f"memory: {', '.join(f'{name} {size / 2**20:,.0f} MiB' for name, size in sizes.items())}"
 
 
+def _repetitions(most: int, once: float) -> int:
+    """Return how often a call that takes ``once`` (s) is made."""
+    return max(FEWEST, min(most, int(ENOUGH_S / once)))
+
+
 def _watch(config: Config, trace: Path | None, stacks: bool = False) -> dict[str, Any]:
     """Run some cycles under a monitor, and compare an update with the ceilings."""
     device = build.runtime(config.run).device
@@ -208,17 +215,18 @@ def _watch(config: Config, trace: Path | None, stacks: bool = False) -> dict[str
     with loop.rt.scope(), build.enough_memory():
         loop.call()  # may compile
         once = time_call(loop.call, device)
-        warm, cycles = (max(FEWEST, min(most, int(ENOUGH_S / once))) for most in (WARM, CYCLES))
-        for number in range(warm + cycles):
-            if number == warm:
-                monitor.reset()
+        warm, cycles = (_repetitions(most, once) for most in (WARM, CYCLES))
+        for _ in range(warm):
             loop.call()
+        monitor.reset()
+        cycle_s = median([time_call(loop.call, device) for _ in range(cycles)])
         stages, sizes = monitor.read(), memory(device)  # before the profiler takes its own
         table = profile(loop.call, device, trace, monitor=monitor, stacks=stacks, once=once > LONG_S)
     uncompiled = replace(config, toggles=with_toggles(config.toggles, {"compile": "off"}))
     one, plain = (build_call(each, "update") for each in (config, uncompiled))
     with loop.rt.scope():
-        seconds = min(time_call(one.call, device) for _ in range(UPDATES))
+        first = time_call(one.call, device)
+        seconds = min(time_call(one.call, device) for _ in range(_repetitions(UPDATES, first)))
         work = count_work(plain.call)  # operators inside compiled code are not visible
         limits = ceilings(device, config.toggles.precision, work)
     shares = {row["name"]: row["share"] for row in stages}
@@ -230,6 +238,7 @@ def _watch(config: Config, trace: Path | None, stacks: bool = False) -> dict[str
         "kind": kind,
         "verdict": sentence,
         "advice": interval_advice(shares, toggles.interval, toggles.prefetch) if config.task.collector.replay else [],
+        "cycle_ms": round(1e3 * cycle_s, 3),
         "stages": stages,
         "memory": sizes,
         "update": {

@@ -18,6 +18,7 @@ def test_candidates_are_usable_and_keep_the_algorithm() -> None:
     names = {name.partition("=")[0] for name in changes}
     assert names.isdisjoint({"graph", "interval", "ratio", "priorities", "prefetch", "scaler", "memory_fraction"})
     assert "update=batched" not in changes  # is on already
+    assert changes.keys() - candidates(tiny(), every=False) == {"recompute=on", "recompute=layers", "deterministic=on"}
     assert changes["precision=bf16"] == {"precision": "bf16"}
 
 
@@ -35,8 +36,8 @@ def test_the_prediction_is_amdahls_of_the_parts(monkeypatch: pytest.MonkeyPatch)
         return [{"setting": name, "ms": ms[name], **other} for name in settings]
 
     monkeypatch.setattr(profile_run, "compare", compare)
-    monkeypatch.setattr(profile_run, "candidates", lambda config: {"a": {}, "b": {}})
-    monkeypatch.setattr(profile_run, "_watch", lambda config, trace, stacks: {})
+    monkeypatch.setattr(profile_run, "candidates", lambda config, every: {"a": {}, "b": {}})
+    monkeypatch.setattr(profile_run, "_watch", lambda config, trace, stacks: {"cycle_ms": 10.0})
     rows = profile_preset("leader_follower", TINY)["candidates"]
     assert {row["toggle"]: row["predicted"] for row in rows} == {"a": round(10 / 6, 3), "b": round(10 / 11, 3)}
 
@@ -47,8 +48,8 @@ def test_what_fell_back_is_no_candidate(monkeypatch: pytest.MonkeyPatch) -> None
         return [{"setting": n, **other, "fell_back": {"compile": "why"} if n == "a" else {}} for n in settings]
 
     monkeypatch.setattr(profile_run, "compare", compare)
-    monkeypatch.setattr(profile_run, "candidates", lambda config: {"a": {}, "b": {}})
-    monkeypatch.setattr(profile_run, "_watch", lambda config, trace, stacks: {})
+    monkeypatch.setattr(profile_run, "candidates", lambda config, every: {"a": {}, "b": {}})
+    monkeypatch.setattr(profile_run, "_watch", lambda config, trace, stacks: {"cycle_ms": 10.0})
     assert [row["toggle"] for row in profile_preset("leader_follower", TINY)["candidates"]] == ["b"]
 
 

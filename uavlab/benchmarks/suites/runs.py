@@ -3,16 +3,17 @@
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from uavlab.benchmarks.compare import compare, learning
-from uavlab.benchmarks.registry import Record, suite
+from uavlab.benchmarks.registry import Option, Record, suite
 from uavlab.experiment.config import Device, toggle_layer
 from uavlab.runtime.toggles import Toggles
 
 RUNS = 5
 CYCLES = 300  # of each run that is timed with its start-up
+SETS = ("plain", "laptop")
 GOAL = 0.95  # completion
 
 
@@ -63,22 +64,34 @@ def _seconds(commands: list[list[str]]) -> float:
     return time.perf_counter() - began
 
 
-@suite("learning", about="plain against `laptop`, by the clock")
-def learning_suite(rounds: int, device: Device, say: Callable[[str], Any] = print) -> Record:
-    """Train the quick preset with seeds 0 to 4, plain and with ``laptop``, in turn; ``rounds`` has no effect.
+@suite(
+    "learning",
+    about="plain against `laptop`, by the clock",
+    options=[
+        Option("sets", f"a named set of toggles; default {' and '.join(SETS)}", kind=str),
+        Option("goal", f"completion whose time is taken; default {GOAL:g}", (0.01, 1.0), float, several=False),
+    ],
+)
+def learning_suite(
+    rounds: int, device: Device, sets: Sequence[str] = SETS, goal: float = GOAL, say: Callable[[str], Any] = print
+) -> Record:
+    """Train the quick preset with seeds 0 to 4, with each set of toggles in turn; ``rounds`` has no effect.
 
     Returns:
         ``goal``, and a row for each setting and seed: what ``compare.learning`` returns, ``completion`` (best score),
         ``to_goal_s`` (seconds of training until completion first reaches the goal; None if never) and
         ``to_goal_warm_s`` (the same without the first update and all before it).
+
+    Raises:
+        ConfigError: There is no such set of toggles.
     """
     rows = []
-    settings = {name: toggle_layer(name, device) for name in ("plain", "laptop")}
+    settings = {name: toggle_layer(name, device) for name in sets}
     for seed in range(RUNS):
         for name, layer in settings.items():
             (row,) = learning("leader_follower_quick", {name: layer}, {"seed": seed, "device": device}, say=say)
             curve = [[at["update"], at["seconds"], at["each"]["completion"][0]] for at in row.pop("curve")]
-            goal_s = min((seconds for _, seconds, completion in curve if completion >= GOAL), default=None)
+            goal_s = min((seconds for _, seconds, completion in curve if completion >= goal), default=None)
             rows.append(
                 {
                     **row,
@@ -88,4 +101,4 @@ def learning_suite(rounds: int, device: Device, say: Callable[[str], Any] = prin
                     "curve": curve,
                 }
             )
-    return {"rounds": 1, "goal": GOAL, "rows": rows}
+    return {"rounds": 1, "goal": goal, "rows": rows}

@@ -6,6 +6,7 @@ import pytest
 
 from uavlab.benchmarks.suites import runs
 from uavlab.benchmarks.suites.runs import learning_suite, runs_suite
+from uavlab.core.errors import ConfigError
 
 
 def test_runs_in_one_process_and_in_five(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,3 +40,12 @@ def test_the_goal_is_reached_when_it_is_first_reached(monkeypatch: pytest.Monkey
     assert (rows[0]["to_goal_s"], rows[0]["to_goal_warm_s"], rows[0]["completion"]) == (None, None, 0.5)
     assert (rows[1]["to_goal_s"], rows[1]["to_goal_warm_s"], rows[1]["completion"]) == (30, 10, 0.96)
     assert rows[1]["curve"][0] == [500, 10.0, 0.4]
+    lower = learning_suite(3, "cpu", sets=("laptop",), goal=0.4)
+    assert [call[1:] for call in calls[10:]] == [(["laptop"], seed) for seed in range(5)]
+    assert (lower["goal"], lower["rows"][0]["to_goal_s"]) == (0.4, 10)
+
+
+def test_an_unknown_set_is_refused_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "learning", lambda *_, **__: pytest.fail("trained"))
+    with pytest.raises(ConfigError, match="laptpo"):
+        learning_suite(3, "cpu", sets=("plain", "laptpo"))
