@@ -50,6 +50,7 @@ class Profile(dict[str, Any]):
             self["verdict"],
             *self.get("advice", ()),
             *(telemetry.format_throughput(self["pipeline"]) if "pipeline" in self else []),
+            *([_untried(self["untried"])] if self["untried"] else []),
         ]
         stages = [(row["name"], *_columns(row)) for row in self["stages"]]
         gains = [(row["toggle"], *_gains(row)) for row in self["candidates"]]
@@ -89,14 +90,16 @@ def profile_preset(
         ``operators`` (the table of the profiler), ``pipeline`` (throughput of tasks that learn from logs), ``kind`` and
         ``verdict`` (the bottleneck in a word and in a sentence), ``advice`` on update intervals (lines), and
         ``candidates``: ``toggle``, ``predicted``, ``measured`` (speed-up of whole cycles) with ``low`` and ``high``,
-        ``first_call_s``; the largest speed-up first.
+        ``first_call_s``; the largest speed-up first; ``untried`` (changes that were not even predicted).
 
     Raises:
         ConfigError: The settings are not valid, or do not fit this machine.
     """
     config = configure(preset, *layers)
     record = _watch(config, trace, stacks)
-    changes: Settings = {"": {}, **candidates(config, every)}
+    possible = candidates(config)
+    tried = possible if every else _promising(possible, slow=record["cycle_ms"] > 1e3 * LONG_S)
+    changes: Settings = {"": {}, **tried}
     time_calls = partial(compare, preset, rounds=rounds, enough_s=ENOUGH_S, warm_up=0, count=False)
     calls = config.task.collector.calls
     if "load" in calls:
@@ -118,17 +121,16 @@ def profile_preset(
         }
         for row in rows
     ]
-    return Profile({**record, "candidates": sorted(results, key=lambda row: -row["measured"])})
+    untried = [name for name in possible if name not in tried]
+    return Profile({**record, "candidates": sorted(results, key=lambda row: -row["measured"]), "untried": untried})
 
 
-def candidates(config: Config, every: bool = True) -> dict[str, dict[str, Any]]:
-    """List the usable changes of one toggle that keep the algorithm, by ``name=value``; all, or those that may gain."""
+def candidates(config: Config) -> dict[str, dict[str, Any]]:
+    """List every usable change of one toggle that keeps the algorithm, by ``name=value``."""
     device, now = build.runtime(config.run).device, config.toggles
     changes = {}
     for toggle in TOGGLES.values():
         if toggle.equality == "algorithm" or toggle.name in config.task.unserved:
-            continue
-        if toggle.name in NO_GAIN and not every:
             continue
         cores = (usable_cores(),) if toggle.name == "threads" else ()
         for value in cores or TRIED.get(toggle.name, toggle.choices):
@@ -137,6 +139,16 @@ def candidates(config: Config, every: bool = True) -> dict[str, dict[str, Any]]:
             if tried and not resolve(with_toggles(now, change), device)[1]:
                 changes[f"{toggle.name}={value}"] = change
     return changes
+
+
+def _promising(changes: Settings, slow: bool) -> Settings:
+    """Return the changes that may save time; of slow cycles, not those to the value of the plain reference."""
+    return {
+        text: change
+        for text, change in changes.items()
+        for name, value in change.items()
+        if name not in NO_GAIN and not (slow and value == TOGGLES[name].default)
+    }
 
 
 def format_profile(record: Mapping[str, Any]) -> str:
@@ -149,7 +161,12 @@ def format_profile(record: Mapping[str, Any]) -> str:
     lines += telemetry.format_throughput(record["pipeline"]) if "pipeline" in record else []
     lines += ["", f"{'toggle':24} {'predicted':>9} {'measured':>9}  95 % interval   first call"]
     lines += ["{:24} {:>9} {:>9}  {:14}  {:>10}".format(row["toggle"], *_gains(row)) for row in record["candidates"]]
+    lines += [_untried(record["untried"])] if record["untried"] else []
     return "\n".join(lines)
+
+
+def _untried(names: Sequence[str]) -> str:
+    return f"not tried: {', '.join(names)}; --all measures them"
 
 
 def _columns(stage: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -11,6 +11,8 @@ from uavlab.benchmarks import profile_run
 from uavlab.benchmarks.profile_run import Profile, candidates, profile_preset
 from uavlab.experiment.config import configure
 
+CHANGES = {"a": {"acting": "batched"}, "b": {"adam": "foreach"}}
+
 
 def test_candidates_are_usable_and_keep_the_algorithm() -> None:
     changes = candidates(tiny())
@@ -18,8 +20,37 @@ def test_candidates_are_usable_and_keep_the_algorithm() -> None:
     names = {name.partition("=")[0] for name in changes}
     assert names.isdisjoint({"graph", "interval", "ratio", "priorities", "prefetch", "scaler", "memory_fraction"})
     assert "update=batched" not in changes  # is on already
-    assert changes.keys() - candidates(tiny(), every=False) == {"recompute=on", "recompute=layers", "deterministic=on"}
     assert changes["precision=bf16"] == {"precision": "bf16"}
+
+
+@pytest.mark.parametrize(
+    ("cycle_ms", "every", "untried"),
+    [
+        (10.0, False, ["recompute=on", "deterministic=on"]),
+        (400.0, False, ["recompute=on", "deterministic=on", "acting=loop"]),
+        (400.0, True, []),
+    ],
+)
+def test_what_saves_no_time_is_not_tried(
+    monkeypatch: pytest.MonkeyPatch, cycle_ms: float, every: bool, untried: list[str]
+) -> None:
+    """Of slow cycles, neither are the values of the plain reference; the text says so."""
+    changes = {"recompute=on": {"recompute": "on"}, "deterministic=on": {"deterministic": "on"}}
+    changes |= {"acting=loop": {"acting": "loop"}, "precision=bf16": {"precision": "bf16"}}
+
+    def compare(preset: str, settings: Any, *layers: Any, **_: Any) -> list[dict[str, Any]]:
+        other = {"ms": 1.0, "over_first": 1.0, "low": 1.0, "high": 1.0, "first_call_s": 0.0, "fell_back": {}}
+        return [{"setting": name, **other} for name in settings]
+
+    monkeypatch.setattr(profile_run, "compare", compare)
+    monkeypatch.setattr(profile_run, "candidates", lambda config: changes)
+    monkeypatch.setattr(profile_run, "_watch", lambda config, trace, stacks: record(cycle_ms=cycle_ms))
+    measured = profile_preset("leader_follower", TINY, every=every)
+    assert measured["untried"] == untried
+    rows = {row["toggle"] for row in measured["candidates"]}
+    assert rows <= changes.keys() - set(untried)
+    assert len(rows) == min(len(changes) - len(untried), len(changes) if every else profile_run.WORTH)
+    assert (f"not tried: {', '.join(untried)}; --all" in repr(measured)) == bool(untried)
 
 
 def test_the_prediction_is_amdahls_of_the_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,7 +67,7 @@ def test_the_prediction_is_amdahls_of_the_parts(monkeypatch: pytest.MonkeyPatch)
         return [{"setting": name, "ms": ms[name], **other} for name in settings]
 
     monkeypatch.setattr(profile_run, "compare", compare)
-    monkeypatch.setattr(profile_run, "candidates", lambda config, every: {"a": {}, "b": {}})
+    monkeypatch.setattr(profile_run, "candidates", lambda config: CHANGES)
     monkeypatch.setattr(profile_run, "_watch", lambda config, trace, stacks: {"cycle_ms": 10.0})
     rows = profile_preset("leader_follower", TINY)["candidates"]
     assert {row["toggle"]: row["predicted"] for row in rows} == {"a": round(10 / 6, 3), "b": round(10 / 11, 3)}
@@ -48,7 +79,7 @@ def test_what_fell_back_is_no_candidate(monkeypatch: pytest.MonkeyPatch) -> None
         return [{"setting": n, **other, "fell_back": {"compile": "why"} if n == "a" else {}} for n in settings]
 
     monkeypatch.setattr(profile_run, "compare", compare)
-    monkeypatch.setattr(profile_run, "candidates", lambda config, every: {"a": {}, "b": {}})
+    monkeypatch.setattr(profile_run, "candidates", lambda config: CHANGES)
     monkeypatch.setattr(profile_run, "_watch", lambda config, trace, stacks: {"cycle_ms": 10.0})
     assert [row["toggle"] for row in profile_preset("leader_follower", TINY)["candidates"]] == ["b"]
 
@@ -72,7 +103,7 @@ def record(**changes: Any) -> Profile:
     whole = {
         **{"preset": "pursuit", "kind": "launch", "verdict": "launch-bound: starting 217 operators 62%"},
         **{"machine": {"device": "a GPU", "threads": 2}, "memory": {"peak": 3 * 2**20}, "trace": None},
-        **{"update": UPDATE, "stages": [stage], "candidates": [gain]},
+        **{"update": UPDATE, "stages": [stage], "candidates": [gain], "untried": []},
         "operators": [{"operator": "aten::bmm", "calls": 6.0, "cpu_ms": 0.5, "share": 0.25}],
     }
     return Profile(whole | changes)

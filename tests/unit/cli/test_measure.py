@@ -105,7 +105,7 @@ def test_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         calls.append((preset, options))
         update = {"operators": 9, "launch_us": 1.0}
         update |= dict.fromkeys(("flop_per_s", "flop_per_s_ceiling", "bytes_per_s", "bytes_per_s_ceiling"), 1)
-        tables: dict[str, Any] = {"stages": [], "candidates": [], "operators": [], "memory": {}}
+        tables: dict[str, Any] = {"stages": [], "candidates": [], "untried": [], "operators": [], "memory": {}}
         return {"verdict": "launch-bound: so it is", "update": update, **tables}
 
     monkeypatch.setattr(profile_run, "profile_preset", profile_preset)
