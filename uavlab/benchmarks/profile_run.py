@@ -50,7 +50,7 @@ class Profile(dict[str, Any]):
             self["verdict"],
             *self.get("advice", ()),
             *(telemetry.format_throughput(self["pipeline"]) if "pipeline" in self else []),
-            *([_untried(self["untried"])] if self["untried"] else []),
+            *([_untried(self["untried"])] if self.get("untried") else []),
         ]
         stages = [(row["name"], *_columns(row)) for row in self["stages"]]
         gains = [(row["toggle"], *_gains(row)) for row in self["candidates"]]
@@ -161,7 +161,7 @@ def format_profile(record: Mapping[str, Any]) -> str:
     lines += telemetry.format_throughput(record["pipeline"]) if "pipeline" in record else []
     lines += ["", f"{'toggle':24} {'predicted':>9} {'measured':>9}  95 % interval   first call"]
     lines += ["{:24} {:>9} {:>9}  {:14}  {:>10}".format(row["toggle"], *_gains(row)) for row in record["candidates"]]
-    lines += [_untried(record["untried"])] if record["untried"] else []
+    lines += [_untried(record["untried"])] if record.get("untried") else []
     return "\n".join(lines)
 
 
