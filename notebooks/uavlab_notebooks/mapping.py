@@ -106,6 +106,11 @@ def trade_off(rows: Sequence[Rows[str, Any]], metric: str, title: str = "", capt
     return figure.update_xaxes(rangemode="tozero")
 
 
+def changed(first: Rows[str, Any], other: Rows[str, Any], metric: str) -> str:
+    """Return a score of a row beside that of the first: ``entropy 0.31 instead of 0.29``."""
+    return f"{metric} {other[metric]['mean']:.2f} instead of {first[metric]['mean']:.2f}"
+
+
 def compare_resizing(env: Mapping, steps: int = 3, seed: int = 0) -> dict[str, Float[Tensor, "L L"]]:
     """Resize the team's map of a random mission to the lattice.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from uavlab.benchmarks.timing import WARM_UP, median, ratio, time_call, time_in_turn
+from uavlab.benchmarks.timing import FEWEST, WARM_UP, median, ratio, time_call, time_in_turn
 from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import initial_memory, step_policy
 from uavlab.core.rng import acting_noise
@@ -72,6 +72,7 @@ def compare(
     over: Sequence[str] = (),
     at_once: int = 1,
     warm_up: int = WARM_UP,
+    fewest: int = FEWEST,
     count: bool = True,
 ) -> list[Row]:
     """Time one piece of a run under each of ``settings``, which override ``layers``, in turn in this process.
@@ -86,6 +87,7 @@ def compare(
         over: Names of further references.
         at_once: Calls of one setting in a row; a single one finds the caches as the others left them.
         warm_up: Rounds that are not counted, after the first call of each.
+        fewest: Rounds that are run in any case.
         count: Whether operators are counted, by one more call of each.
 
     Returns:
@@ -95,7 +97,7 @@ def compare(
         ConfigError: Settings that are not valid.
     """
     configs = {name: configure(preset, *layers, setting) for name, setting in settings.items()}
-    return compare_calls(prepare(configs, call), rounds, enough_s, over, at_once, warm_up, count)
+    return compare_calls(prepare(configs, call), rounds, enough_s, over, at_once, warm_up, fewest, count)
 
 
 def prepare(configs: Mapping[str, Config], piece: str) -> dict[str, Call]:
@@ -120,6 +122,7 @@ def compare_calls(
     over: Sequence[str] = (),
     at_once: int = 1,
     warm_up: int = WARM_UP,
+    fewest: int = FEWEST,
     count: bool = True,
 ) -> list[Row]:
     """Time prepared calls in turn, ``at_once`` of each in a row.
@@ -132,7 +135,7 @@ def compare_calls(
     """
     names, device = list(calls), next(iter(calls.values())).rt.device
     blocks = {name: _repeat(one.call, at_once) for name, one in calls.items()}
-    seconds = time_in_turn(blocks, rounds, device, warm_up=warm_up, enough_s=enough_s)
+    seconds = time_in_turn(blocks, rounds, device, warm_up=warm_up, enough_s=enough_s, fewest=fewest)
     return [
         {
             "setting": name,

@@ -104,7 +104,7 @@ def profile_preset(
     calls = config.task.collector.calls
     if "load" in calls:
         record["pipeline"] = telemetry.throughput(config, rounds)
-    parts = [{row["setting"]: row for row in time_calls(changes, *layers, call=call)} for call in calls]
+    parts = [{row["setting"]: row for row in time_calls(changes, *layers, call=call, fewest=1)} for call in calls]
     forecast = {
         name: predict_speedup(record["cycle_ms"], [(part[""]["ms"], part[name]["ms"]) for part in parts])
         for name in changes
@@ -219,9 +219,9 @@ def _memory(sizes: Mapping[str, float]) -> str:
     return f"memory: {', '.join(f'{name} {size / 2**20:,.0f} MiB' for name, size in sizes.items())}"
 
 
-def _repetitions(most: int, once: float) -> int:
+def _repetitions(most: int, once: float, least: int = FEWEST) -> int:
     """Return how often a call that takes ``once`` (s) is made."""
-    return max(FEWEST, min(most, int(ENOUGH_S / once)))
+    return max(least, min(most, int(ENOUGH_S / once)))
 
 
 def _watch(config: Config, trace: Path | None, stacks: bool = False) -> dict[str, Any]:
@@ -232,11 +232,10 @@ def _watch(config: Config, trace: Path | None, stacks: bool = False) -> dict[str
     with loop.rt.scope(), build.enough_memory():
         loop.call()  # may compile
         once = time_call(loop.call, device)
-        warm, cycles = (_repetitions(most, once) for most in (WARM, CYCLES))
-        for _ in range(warm):
+        for _ in range(_repetitions(WARM, once, least=0)):
             loop.call()
         monitor.reset()
-        cycle_s = median([time_call(loop.call, device) for _ in range(cycles)])
+        cycle_s = median([time_call(loop.call, device) for _ in range(_repetitions(CYCLES, once))])
         stages, sizes = monitor.read(), memory(device)  # before the profiler takes its own
         table = profile(loop.call, device, trace, monitor=monitor, stacks=stacks, once=once > LONG_S)
     uncompiled = replace(config, toggles=with_toggles(config.toggles, {"compile": "off"}))

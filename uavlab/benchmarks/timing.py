@@ -24,13 +24,14 @@ def time_in_turn(
     device: torch.device,
     warm_up: int = WARM_UP,
     enough_s: float = math.inf,
+    fewest: int = FEWEST,
 ) -> dict[K, list[float]]:
-    """Time each call once per round, in turn (s); stop after ``enough_s`` seconds, but not before ``FEWEST`` rounds."""
+    """Time each call once per round, in turn (s); stop after ``enough_s`` seconds, but not before ``fewest`` rounds."""
     seconds: dict[K, list[float]] = {name: [] for name in calls}
     began = time.perf_counter()
     for number in range(-warm_up, rounds):
         if time.perf_counter() - began > enough_s:
-            if number >= FEWEST:
+            if number >= fewest:
                 break
             if number < 0:
                 continue

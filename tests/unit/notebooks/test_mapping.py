@@ -89,3 +89,16 @@ def test_bilinear_resizing_is_not_by_area() -> None:
     resized = mapping.compare_resizing(SMALL_MISSION)
     assert (resized["area"] - resized["bilinear"]).abs().max() > 0.05
     assert (resized["area"] - resized["opencv"]).abs().max() < 1e-5
+
+
+def test_scores_over_the_time_of_an_update() -> None:
+    """A row without figures has no mark; the others have their intervals."""
+    rows = [
+        {"setting": "493 cells", "update_ms": 800.0, "f1": {"mean": 0.75, "low": 0.5, "high": 0.875}},
+        {"setting": "62 cells", "update_ms": 200.0, "f1": None},
+        {"setting": "123 cells", "update_ms": 400.0, "f1": {"mean": 0.625, "low": 0.5, "high": 0.75}},
+    ]
+    marks = mapping.trade_off(rows, "f1").data
+    assert [(each.name, *each.x, *each.y) for each in marks] == [("493 cells", 800, 0.75), ("123 cells", 400, 0.625)]
+    assert [(*each.error_y.arrayminus, *each.error_y.array) for each in marks] == [(0.25, 0.125), (0.125, 0.125)]
+    assert mapping.changed(rows[0], rows[2], "f1") == "f1 0.62 instead of 0.75"
