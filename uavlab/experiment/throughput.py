@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from uavlab.experiment.config import Config
 
 MOST = 16_384  # worlds, and rows of a batch, unless the caller says otherwise
-SHARE = 0.95  # of the best rate that the rate at the knee has at least
+SHARE = 0.98  # of the best rate that the rate at the knee has at least
+HIGHER = 1.05  # times the best rate so far; long samples with less end a sweep
 ROUNDS = 3  # interleaved
 SAMPLE_S = 0.2  # least time of a sample (s)
 LONG_S, LONGEST_S = 1.0, 8.0  # time of two samples without a higher rate, and of any one, which end a sweep (s)
@@ -138,7 +139,7 @@ def _grow(
             say(f"worlds {worlds}: do not fit into {where}")
             return f"{worlds:,} do not fit into {where}"
         rate, seconds = sample(worlds)
-        slow = slow + 1 if seconds > LONG_S and rate < best / SHARE else 0
+        slow = slow + 1 if seconds > LONG_S and rate < HIGHER * best else 0
         if seconds > LONGEST_S or slow == 2:  # one may be slow because the machine was busy
             return f"a sample of {worlds:,} takes {seconds:.1f} s"
         worlds, best = 2 * worlds, max(best, rate)

@@ -114,7 +114,7 @@ def test_worlds_are_measured_once_and_a_resumed_run_keeps_the_number(tmp_path: P
     assert resumed.config.values["worlds"] == 3
     why = json.loads((tmp_path / "run" / "run.json").read_text())["chosen"]["worlds"]
     assert why.startswith(
-        "3 worlds, 30 agent-steps per second, the fewest within 5% of the best rate of 1 to 3 worlds;"
+        "3 worlds, 30 agent-steps per second, the fewest within 2% of the best rate of 1 to 3 worlds;"
     )
     assert read_config(tmp_path / "run").chosen == {"worlds": why}
 

@@ -13,7 +13,7 @@ from uavlab.experiment import throughput
 from uavlab.experiment.config import configure
 from uavlab.experiment.throughput import LONG_S, LONGEST_S, ROUNDS, sweep_worlds
 
-RATES = {1: 10.0, 2: 20.0, 4: 38.0, 8: 70.0, 16: 96.0, 32: 100.0, 64: 99.0}
+RATES = {1: 10.0, 2: 20.0, 4: 38.0, 8: 70.0, 16: 98.0, 32: 100.0, 64: 99.0}
 
 
 @pytest.fixture
@@ -36,14 +36,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
     return install
 
 
-def test_the_knee_is_the_first_within_5_percent_of_the_best(clock: Callable[..., list[int]]) -> None:
+def test_the_knee_is_the_first_within_2_percent_of_the_best(clock: Callable[..., list[int]]) -> None:
     sampled = clock(lambda worlds, nth: RATES[worlds])
     lines: list[str] = []
     sweep = sweep_worlds(tiny(capacity=10_000), 64, say=lines.append)
     assert sweep.rates == pytest.approx(RATES)
     assert (sweep.worlds, sweep.end) == (16, "64 is the largest number to try")
     assert str(sweep).startswith(
-        "16 worlds, 96 agent-steps per second, the fewest within 5% of the best rate of 1 to 64"
+        "16 worlds, 98 agent-steps per second, the fewest within 2% of the best rate of 1 to 64"
     )
     assert lines[-1] == "worlds 64: 99 agent-steps per second"
     assert sampled == [*RATES, *[8, 16, 32, 64] * ROUNDS]  # in turn, without those far below the best
