@@ -200,15 +200,17 @@ def compare_presets(trees: Sequence[Tree], options: argparse.Namespace, cwd: Pat
 def compare_bench(trees: Sequence[Tree], options: argparse.Namespace, cwd: Path) -> list[dict[str, Any]]:
     """Run a bench suite in both trees in turn; print the median ratio of each time and rate, here over there."""
     suite, records = options.bench, {tree.name: [] for tree in trees}
+    command = ["bench", suite, "--device", "cpu", "--rounds", str(options.samples)]
     for number in range(options.rounds):
         for tree in trees if number % 2 else reversed(trees):
-            records[tree.name].append(tree.uavlab("bench", suite, "--device", "cpu", cwd=cwd)["rows"])
+            records[tree.name].append(tree.uavlab(*command, cwd=cwd)["rows"])
     here, there = records.values()
     rows = []
     print(f"{suite:40} {'figure':20} {'here / there':>12} [95 % interval of the median]")
     for at, first in enumerate(here[0]):
         label = " ".join(f"{key}={value}" for key, value in first.items() if key in ("agents", "setting", "path"))
-        for key in (key for key in first if TIMES_AND_RATES.fullmatch(key) and key != "original_ms"):
+        known = there[0][at] if at < len(there[0]) else {}  # another tree may measure less
+        for key in (key for key in first if key in known and TIMES_AND_RATES.fullmatch(key) and key != "original_ms"):
             over = ratio(*([record[at][key] for record in records] for records in (here, there)))
             print(f"{label:40} {key:20} {over['median']:12.3f} [{over['low']:.3f}, {over['high']:.3f}]")
             rows.append({"suite": suite, "row": at, "label": label, "key": key, **over})
@@ -228,6 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--resume", action="store_true", help="resume and evaluate runs of the other commit")
     parser.add_argument("--bench", metavar="SUITE", help="measure a bench suite instead of comparing bits")
     parser.add_argument("--rounds", type=int, default=5, help="processes of each tree with --bench (%(default)s)")
+    parser.add_argument("--samples", type=int, default=30, help="interleaved repetitions in each process (%(default)s)")
     parser.add_argument("--json", type=Path, help="also write all rows to this file")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="compare-trees-") as name:

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from types import ModuleType
 
 import numpy as np
@@ -83,3 +84,24 @@ def test_an_unknown_commit_is_refused(tool, capsys):
     with pytest.raises(SystemExit, match="2"):
         tool.main(["no-such-commit"])
     assert "not a valid object name" in capsys.readouterr().err
+
+
+def test_what_another_tree_does_not_measure_is_left_out(tool, tmp_path):
+    """Here takes half of the time; a column and a row are new."""
+    calls = []
+
+    class Fake:
+        def __init__(self, name, rows):
+            self.name, self.rows = name, rows
+
+        def uavlab(self, *command, cwd):
+            calls.append((self.name, *command))
+            return {"rows": self.rows}
+
+    here = Fake("here", [{"setting": "a", "ms": 1.0, "draw_ms": 3.0}, {"setting": "b", "ms": 2.0}])
+    there = Fake("there", [{"setting": "a", "ms": 2.0}])
+    options = SimpleNamespace(bench="replay", rounds=3, samples=7)
+    rows = tool.compare_bench((here, there), options, tmp_path)
+    assert [(row["label"], row["key"], row["median"]) for row in rows] == [("setting=a", "ms", 0.5)]
+    assert [call[0] for call in calls] == ["there", "here", "here", "there", "there", "here"]
+    assert calls[0][1:] == ("bench", "replay", "--device", "cpu", "--rounds", "7")
