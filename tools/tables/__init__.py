@@ -37,6 +37,7 @@ def proofs() -> list[str]:
     return [
         table("what | figure | command", "{name} | {figure} | `pytest {test}`", rows),
         speed.guard(),
+        speed.monitor(),
         f"The proofs ran on {' and '.join(sorted(places))}; the machine and the commit of each figure stand in "
         "`figures/records/proofs.json`. How to run them all at once is in [Contributing](../CONTRIBUTING.md). Of n "
         "trials at random (kills, signals, damaged bytes, mutated settings), 0 failures mean a true rate below 3/n, "

@@ -152,6 +152,18 @@ def guard() -> str:
     return f"The guard costs {costs}, of an update of `leader_follower_quick` on one thread: `{command}`, {where}."
 
 
+def monitor() -> str:
+    """Return what the readings of ``--monitor`` cost."""
+    record = read("bench_monitor")
+    costs = " and ".join(
+        "{:.1f} % [{:.1f}, {:.1f}] of `{}`".format(
+            *(100 * (row[key] - 1) for key in ("on_over_off", "low", "high")), row["preset"]
+        )
+        for row in record["rows"]
+    )
+    return f"`--monitor` costs {costs}, of the time of training: {measured(record)}."
+
+
 def guard_cost(row: Mapping[str, Any]) -> str:
     """Return what the guard costs of an update, with its interval."""
     cost, low, high = (100 * (row[key] - 1) for key in ("guarded_over_plain", "low", "high"))

@@ -6,7 +6,7 @@ from typing import Any
 
 from uavlab.benchmarks.compare import compare
 from uavlab.benchmarks.registry import Option, Record, suite
-from uavlab.benchmarks.study import NOTHING, SEED, attempt, changes, figure_of, origin, times
+from uavlab.benchmarks.study import NOTHING, SEED, attempt, changes, figure_of, origin
 from uavlab.envs.mapping.env import Mapping as MappingEnv
 from uavlab.experiment import scores
 from uavlab.experiment.config import Config, Device, configure
@@ -20,7 +20,7 @@ FEWER = {
     "places and entropy alone": ("places", "entropy"),
 }
 EPISODES = 50  # missions of each seed, as for the published figures
-MEASURED = ("updates", "minutes", "entropy", "f1")
+MEASURED = ("updates", "entropy", "f1")
 
 
 @suite(
@@ -53,11 +53,11 @@ def resolution_suite(
         say: Is called with a line for each run.
 
     Returns:
-        A row for each run: ``setting``, ``cells`` (along a side), ``channels``, ``updates``, ``minutes`` (of training
-        of all seeds, with validation on the published maps), ``entropy`` and ``f1`` (at the end of missions that chose
-        no policy, intervals over the seeds), ``failed`` (why a run has no figures; empty if it has), ``update_ms``,
-        ``over_first`` (how many times as fast as the first row) with ``low`` and ``high``, and ``trained`` (the
-        ``command`` that trains the run again, and the ``machine`` that did, with its load before).
+        A row for each run: ``setting``, ``cells`` (along a side), ``channels``, ``updates``, ``entropy`` and ``f1``
+        (at the end of missions that chose no policy, intervals over the seeds), ``failed`` (why a run has no figures;
+        empty if it has), ``update_ms`` (of one seed, with its missions, timed afterwards), ``over_first`` (how many
+        times as fast as the first row) with ``low`` and ``high``, and ``trained`` (the ``command`` that trains the run
+        again, and the ``machine`` that did, with its load before).
 
     Raises:
         ConfigError: The folder holds runs with other settings or a later target.
@@ -70,7 +70,7 @@ def resolution_suite(
     rows = []
     for name, config in configs.items():
         rows.append(_row(name, config, folders[name]))
-        say(f"{name}: {rows[-1]['failed'] or '{updates:,} updates in {minutes:.1f} minutes'.format(**rows[-1])}")
+        say(f"{name}: {rows[-1]['failed'] or format_scores(rows[-1])}")
     timed = compare(PRESET, variants(), {**layer, "runs": 1}, call="cycle", rounds=rounds)
     for row, clock in zip(rows, timed, strict=True):
         row |= {"update_ms": clock["ms"], **{key: clock[key] for key in ("over_first", "low", "high")}}
@@ -99,8 +99,9 @@ def _row(name: str, config: Config, folder: Path) -> Record:
 
 def _figures(run: Run) -> Record:
     measured = scores.measure(run.trained(), EPISODES, SEED, False)
-    taken = times(run)
-    return {
-        **{name: taken[name] for name in ("updates", "minutes")},
-        **{name: figure_of(measured[name], (0.0, 1.0)) for name in ("entropy", "f1")},
-    }
+    return {"updates": run.number} | {name: figure_of(measured[name], (0.0, 1.0)) for name in ("entropy", "f1")}
+
+
+def format_scores(row: Record) -> str:
+    """Return the scores of a run as text."""
+    return ", ".join("{} {mean:.3f} [{low:.3f}, {high:.3f}]".format(name, **row[name]) for name in ("entropy", "f1"))

@@ -101,4 +101,4 @@ def learning_suite(
                     "curve": curve,
                 }
             )
-    return {"rounds": 1, "goal": goal, "rows": rows}
+    return {"goal": goal, "rows": rows}

@@ -92,5 +92,5 @@ def test_a_run_that_fails_ends_its_own_row_alone(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(Run, "train", broken)
     first, four, two = study(tmp_path)["rows"]
     assert four["failed"].startswith("ResourceError: no memory")
-    assert (four["entropy"], four["f1"], four["minutes"]) == (None, None, None)
+    assert (four["entropy"], four["f1"], four["updates"]) == (None, None, None)
     assert first["failed"] == two["failed"] == ""
