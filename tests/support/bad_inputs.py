@@ -270,6 +270,21 @@ COMMAND_LINE = (
     Row("cli-1 stacks", f"profile {P} --stacks=3", "Option '--stacks' does not take a value."),
     setting("cli-1 monitor", "monitor=yes", "monitor: input should be a valid boolean, got 'yes' from --set"),
     Row("cli-1 presets", "bench monitor --presets nope", "unknown preset 'nope'. Known presets: …."),
+    Row(
+        "cli-1 sets",
+        "bench learning --sets laptpo",
+        "unknown toggles 'laptpo' (did you mean 'laptop'?). Known sets: plain, eager, laptop, gpu, max.",
+    ),
+    Row(
+        "cli-1 goal",
+        "bench learning --goal 2",
+        "Invalid value for '--goal': 2.0 is not in the range 0.01<=x<=1.0.",
+    ),
+    Row(
+        "cli-1 updates",
+        "bench resolution --updates 0",
+        "Invalid value for '--updates': 0 is not in the range 1<=x<=1000000000.",
+    ),
     Row("cli-1 seed", f"train {P} --seed x", "Invalid value for '--seed': 'x' is not a valid integer."),
     Row(
         "cli-1 episodes",

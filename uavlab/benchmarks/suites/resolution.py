@@ -15,10 +15,7 @@ from uavlab.experiment.run import Run
 PRESET = "mapping_quick"
 FOLDER = "runs/resolution"
 CELLS = (246, 123, 62)
-FEWER = {
-    "without number, near and seen": ("budget", "places", "entropy", "belief"),
-    "places and entropy alone": ("places", "entropy"),
-}
+FEWER = {"without number, near and seen": ("budget", "places", "entropy", "belief")}
 EPISODES = 50  # missions of each seed, as for the published figures
 MEASURED = ("updates", "entropy", "f1")
 
