@@ -5,8 +5,9 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from pathlib import Path
+from threading import Thread
 from types import FunctionType
 from typing import Any, TypeVar
 
@@ -53,6 +54,7 @@ def compile_function(
     from torch._dynamo.exc import TorchDynamoException  # late: it takes a second
 
     keep_compiled_code()
+    check_vector_instructions()
 
     errors = (TorchDynamoException, ImportError)  # not raised by the functions of this package
     announced = False
@@ -102,6 +104,25 @@ def keep_compiled_code() -> None:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "uavlab", "compiled")
         folder.mkdir(parents=True, exist_ok=True)
         os.environ[CODE] = str(folder)
+
+
+@cache
+def check_vector_instructions() -> Thread:
+    """Start the compiler's check of which vector instructions it can use, once; it waits for processes of its own.
+
+    Functions are traced meanwhile; without a GPU, the first one that is traced needs its result.
+    """
+
+    def check() -> None:
+        with suppress(Exception):  # the compiler checks again, and reports it
+            from torch._inductor.cpu_vec_isa import valid_vec_isa_list
+
+            valid_vec_isa_list()
+
+    thread = Thread(target=check, name="vector instructions")  # no daemon: those may not end within an import
+    if not torch.cuda.is_available():
+        thread.start()
+    return thread
 
 
 def _summary(error: Exception) -> str:

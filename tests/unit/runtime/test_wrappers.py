@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from threading import current_thread
 from typing import Any
 
 import pytest
@@ -155,3 +156,23 @@ class TestCompiledCode:
         cache.parent.write_text("a file")
         wrappers.keep_compiled_code()
         assert wrappers.CODE not in os.environ
+
+
+def test_vector_instructions_are_checked_once_and_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check that fails is left to the compiler, which reports it."""
+    from torch._inductor import cpu_vec_isa
+
+    calls: list[str] = []
+
+    def refuse() -> None:
+        calls.append(current_thread().name)
+        raise OSError("no compiler")
+
+    monkeypatch.setattr(cpu_vec_isa, "valid_vec_isa_list", refuse)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    wrappers.check_vector_instructions.cache_clear()
+    for name in ("first", "second"):
+        wrappers.compile_function(lambda x: x, name, "default", pytest.fail)
+    wrappers.check_vector_instructions().join()
+    assert calls == ["vector instructions"]
+    wrappers.check_vector_instructions.cache_clear()
