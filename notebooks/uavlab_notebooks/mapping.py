@@ -106,7 +106,7 @@ def trade_off(rows: Sequence[Rows[str, Any]], metric: str, title: str = "", capt
     return figure.update_xaxes(rangemode="tozero")
 
 
-def changed(first: Rows[str, Any], other: Rows[str, Any], metric: str) -> str:
+def score_change(first: Rows[str, Any], other: Rows[str, Any], metric: str) -> str:
     """Return a score of a row beside that of the first: ``entropy 0.31 instead of 0.29``."""
     return f"{metric} {other[metric]['mean']:.2f} instead of {first[metric]['mean']:.2f}"
 

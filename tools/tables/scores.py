@@ -98,8 +98,8 @@ def sooner(record: dict[str, Any]) -> str:
     return (
         f"With the toggles of `laptop`, `leader_follower_quick` first completes {record['goal']:.0%} of its validation "
         f"flights after {min(known):.0f} to {max(known):.0f} s of training on one core, {len(known)} of {len(times)} "
-        f"seeds; scores are part of that time, and so is the first update, which takes up to {first:.1f} s because it "
-        "reads code that an earlier run compiled. A first run also waits until it is compiled. "
+        f"seeds; scores are part of that time, and so is the first update, of up to {first:.1f} s, which reads code "
+        "that an earlier run compiled. Where there was none, compiling comes on top. "
         f"{measured(record)}."
     )
 

@@ -101,4 +101,4 @@ def test_scores_over_the_time_of_an_update() -> None:
     marks = mapping.trade_off(rows, "f1").data
     assert [(each.name, *each.x, *each.y) for each in marks] == [("493 cells", 800, 0.75), ("123 cells", 400, 0.625)]
     assert [(*each.error_y.arrayminus, *each.error_y.array) for each in marks] == [(0.25, 0.125), (0.125, 0.125)]
-    assert mapping.changed(rows[0], rows[2], "f1") == "f1 0.62 instead of 0.75"
+    assert mapping.score_change(rows[0], rows[2], "f1") == "f1 0.62 instead of 0.75"
