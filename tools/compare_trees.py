@@ -15,6 +15,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -200,7 +201,7 @@ def compare_presets(trees: Sequence[Tree], options: argparse.Namespace, cwd: Pat
 def compare_bench(trees: Sequence[Tree], options: argparse.Namespace, cwd: Path) -> list[dict[str, Any]]:
     """Run a bench suite in both trees in turn; print the median ratio of each time and rate, here over there."""
     suite, records = options.bench, {tree.name: [] for tree in trees}
-    command = ["bench", suite, "--device", "cpu", "--rounds", str(options.samples)]
+    command = ["bench", *shlex.split(suite), "--device", "cpu", "--rounds", str(options.samples)]
     for number in range(options.rounds):
         for tree in trees if number % 2 else reversed(trees):
             records[tree.name].append(tree.uavlab(*command, cwd=cwd)["rows"])
@@ -228,7 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of every run")
     parser.add_argument("--whole", action="store_true", help="do not reduce worlds and flights of large presets")
     parser.add_argument("--resume", action="store_true", help="resume and evaluate runs of the other commit")
-    parser.add_argument("--bench", metavar="SUITE", help="measure a bench suite instead of comparing bits")
+    parser.add_argument("--bench", metavar="SUITE", help="measure a bench suite, which options may follow")
     parser.add_argument("--rounds", type=int, default=5, help="processes of each tree with --bench (%(default)s)")
     parser.add_argument("--samples", type=int, default=30, help="interleaved repetitions in each process (%(default)s)")
     parser.add_argument("--json", type=Path, help="also write all rows to this file")

@@ -285,6 +285,13 @@ COMMAND_LINE = (
         "bench resolution --updates 0",
         "Invalid value for '--updates': 0 is not in the range 1<=x<=1000000000.",
     ),
+    Row(
+        "cli-7 study",
+        "bench resolution --folder mine/runs",
+        "mine/runs/…: cannot be written (mine is a file); choose another file.",
+        5,
+        {"mine": ""},
+    ),
     Row("cli-1 seed", f"train {P} --seed x", "Invalid value for '--seed': 'x' is not a valid integer."),
     Row(
         "cli-1 episodes",

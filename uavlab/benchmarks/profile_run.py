@@ -1,5 +1,6 @@
 """Profile a run: where its time goes, what bounds it, and which toggles would help, predicted and then measured."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,6 +23,7 @@ from uavlab.storage.machine import describe, usable_cores
 
 WARM, CYCLES = 10, 60  # cycles before and during monitoring, at most
 LONG_S = 0.3  # seconds of a cycle of which one is recorded instead of several
+SHORT_S = 0.5  # seconds of a cycle beyond which a shorter one is profiled
 ENOUGH_S = 5.0  # seconds after which only the fewest repetitions are made
 UPDATES = 10  # timed updates, of which the quickest counts, as for ceilings, at most
 WORTH = 3  # toggles that are measured by default, by their predicted speed-up
@@ -47,6 +49,7 @@ class Profile(dict[str, Any]):
             "trace": self["trace"],
         }
         texts = [
+            *([_shortened(self["shortened"])] if self.get("shortened") else []),
             self["verdict"],
             *self.get("advice", ()),
             *(telemetry.format_throughput(self["pipeline"]) if "pipeline" in self else []),
@@ -82,21 +85,26 @@ def profile_preset(
         layers: Settings over it.
         rounds: Interleaved repetitions, fewer where they would take longer than ``ENOUGH_S``.
         trace: Where to write a trace of some cycles.
-        every: Measure all usable toggles, not only the most promising.
+        every: Measure all usable toggles, not only the most promising, and whole cycles, not shorter ones.
         stacks: Name the function that calls each operator.
 
     Returns:
-        ``cycle_ms``, ``stages`` (rows of ``Monitor.read``), ``update`` (its work and ceilings), ``memory``,
-        ``operators`` (the table of the profiler), ``pipeline`` (throughput of tasks that learn from logs), ``kind`` and
-        ``verdict`` (the bottleneck in a word and in a sentence), ``advice`` on update intervals (lines), and
-        ``candidates``: ``toggle``, ``predicted``, ``measured`` (speed-up of whole cycles) with ``low`` and ``high``,
+        ``shortened`` (as ``shorten`` returns it, where a part of a cycle is profiled, otherwise None), ``cycle_ms``,
+        ``stages`` (rows of ``Monitor.read``), ``update`` (its work and ceilings), ``memory``, ``operators`` (the table
+        of the profiler), ``pipeline`` (throughput of tasks that learn from logs), ``kind`` and ``verdict`` (the
+        bottleneck in a word and in a sentence), ``advice`` on update intervals (lines), and ``candidates``: ``toggle``,
+        ``predicted``, ``measured`` (speed-up of whole cycles, as they are profiled) with ``low`` and ``high``,
         ``first_call_s``; the largest speed-up first; ``untried`` (changes that were not even predicted).
 
     Raises:
         ConfigError: The settings are not valid, or do not fit this machine.
     """
     config = configure(preset, *layers)
-    record = _watch(config, trace, stacks)
+    shortened = None if every else shorten(config)
+    if shortened:
+        layers = (*layers, shortened["settings"])
+        config = configure(preset, *layers)
+    record = {**_watch(config, trace, stacks), "shortened": shortened}
     possible = candidates(config)
     tried = possible if every else _promising(possible, slow=record["cycle_ms"] > 1e3 * LONG_S)
     changes: Settings = {"": {}, **tried}
@@ -123,6 +131,33 @@ def profile_preset(
     ]
     untried = [name for name in possible if name not in tried]
     return Profile({**record, "candidates": sorted(results, key=lambda row: -row["measured"]), "untried": untried})
+
+
+def shorten(config: Config) -> dict[str, Any] | None:
+    """Return settings of a shorter cycle, where a whole one takes more than ``SHORT_S`` and consists of minibatches.
+
+    A share of the minibatches learns from the same share of the steps, or where batches are of whole episodes, of the
+    worlds. So the stages keep their shares of a cycle, and minibatches keep their size.
+
+    Returns:
+        ``cycle_ms`` (of a whole cycle, not compiled), ``settings``, and ``whole`` (the values that they replace).
+    """
+    values = config.values
+    part = next((name for name in ("rollout_steps", "worlds") if name in values), "")
+    if not part or "minibatches" not in values or values.get("memory"):  # with memory, minibatches are of whole worlds
+        return None
+    uncompiled = build_call(replace(config, toggles=with_toggles(config.toggles, {"compile": "off"})), "cycle")
+    with uncompiled.rt.scope(), build.enough_memory():
+        seconds = time_call(uncompiled.call, uncompiled.rt.device)
+        if seconds < WARM * SHORT_S:  # otherwise the warm-up of a first call does not matter
+            seconds = time_call(uncompiled.call, uncompiled.rt.device)
+    common = math.gcd(values[part], values["minibatches"])
+    by = next((n for n in range(1, common + 1) if common % n == 0 and seconds / n <= SHORT_S), common)
+    if by == 1:
+        return None
+    whole = {name: values[name] for name in (part, "minibatches", "spares") if values.get(name, 1) > 1}
+    settings = {name: -(-value // by) for name, value in whole.items()}
+    return {"cycle_ms": round(1e3 * seconds, 3), "settings": settings, "whole": whole}
 
 
 def candidates(config: Config) -> dict[str, dict[str, Any]]:
@@ -153,7 +188,8 @@ def _promising(changes: Settings, slow: bool) -> Settings:
 
 def format_profile(record: Mapping[str, Any]) -> str:
     """Format a record of ``profile_preset`` as text."""
-    lines = [f"{'stage':14} {'ms':>9} {'p95 ms':>9} {'share':>7}"]
+    lines = [_shortened(record["shortened"]), ""] if record.get("shortened") else []
+    lines += [f"{'stage':14} {'ms':>9} {'p95 ms':>9} {'share':>7}"]
     lines += ["{:14} {:>9} {:>9} {:>7}".format(row["name"], *_columns(row)) for row in record["stages"]]
     lines += ["", *_operator_lines(record["operators"])]
     lines += ["", record["verdict"], _achieved(record["update"]), _memory(record["memory"])]
@@ -167,6 +203,12 @@ def format_profile(record: Mapping[str, Any]) -> str:
 
 def _untried(names: Sequence[str]) -> str:
     return f"not tried: {', '.join(names)}; --all measures them"
+
+
+def _shortened(record: Mapping[str, Any]) -> str:
+    """Return a line on the part of a cycle that was profiled."""
+    settings = ", ".join(f"{name} {value} for {record['whole'][name]}" for name, value in record["settings"].items())
+    return f"part of a cycle, which takes {record['cycle_ms'] / 1e3:.1f} s: {settings}; --all profiles it whole"
 
 
 def _columns(stage: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -19,6 +19,7 @@ from uavlab.experiment.config import Config, configure
 from uavlab.experiment.estimate import Pace, measure
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import CONFIG, read_config, read_status
+from uavlab.storage.files import require_writable
 
 POINTS = 20  # validation scores during a run, about
 SCORING = 0.2  # share of the time of a run that they may take
@@ -84,8 +85,10 @@ def changes(config: Config, folder: Path) -> dict[str, Any] | None:
 
     Raises:
         ConfigError: The run cannot be resumed with them.
+        ResourceError: There is no run, and none can be written.
     """
     if not (folder / CONFIG).exists():
+        require_writable(folder)
         return None
     stored = read_config(folder).values
     other = {name: value for name, value in config.values.items() if stored[name] != value and name not in PACED}

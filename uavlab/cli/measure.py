@@ -180,7 +180,7 @@ def _report(record: Record, text: str, out: Path | None) -> Record:
     "--trace", type=OutputFile(".json", ".json.gz"), help="Also write a trace for Perfetto; .json or .json.gz."
 )
 @click.option("--stacks", is_flag=True, help="Name the function that calls each operator.")
-@click.option("--all", "every", is_flag=True, help="Measure every usable toggle, not the three worth trying.")
+@click.option("--all", "every", is_flag=True, help="Measure every usable toggle, on whole cycles.")
 @click.option("--out", type=OutputFile(), help="Also write the record to this JSON file.")
 @as_json
 def profile(

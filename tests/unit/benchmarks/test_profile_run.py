@@ -8,7 +8,9 @@ import pytest
 from tests.support.card_parts import facts, tables, title
 from tests.support.fixtures_config import TINY, tiny
 from uavlab.benchmarks import profile_run
-from uavlab.benchmarks.profile_run import Profile, candidates, profile_preset
+from uavlab.benchmarks.compare import Call
+from uavlab.benchmarks.profile_run import Profile, candidates, profile_preset, shorten
+from uavlab.experiment import build
 from uavlab.experiment.config import configure
 
 CHANGES = {"a": {"acting": "batched"}, "b": {"adam": "foreach"}}
@@ -51,6 +53,36 @@ def test_what_saves_no_time_is_not_tried(
     assert rows <= changes.keys() - set(untried)
     assert len(rows) == min(len(changes) - len(untried), len(changes) if every else profile_run.WORTH)
     assert (f"not tried: {', '.join(untried)}; --all" in repr(measured)) == bool(untried)
+
+
+@pytest.mark.parametrize(
+    ("preset", "settings", "seconds", "expected"),
+    [
+        ("pursuit", {"rollout_steps": 12, "minibatches": 8, "spares": 3}, 0.9, (6, 4, 2)),  # halves suffice
+        ("pursuit", {"rollout_steps": 12, "minibatches": 8, "spares": 3}, 50.0, (3, 2, 1)),  # quarters are the least
+        ("pursuit", {"rollout_steps": 12, "minibatches": 8, "spares": 3}, 0.4, None),
+        ("pursuit", {"rollout_steps": 12, "minibatches": 8, "memory": 4}, 50.0, None),  # minibatches are of worlds
+        ("mapping", {"worlds": 6, "minibatches": 4}, 50.0, (3, 2)),  # batches are of whole episodes
+        ("leader_follower", TINY, 50.0, None),
+    ],
+)
+def test_a_long_cycle_is_shortened(
+    monkeypatch: pytest.MonkeyPatch,
+    preset: str,
+    settings: dict[str, Any],
+    seconds: float,
+    expected: tuple[int, ...] | None,
+) -> None:
+    monkeypatch.setattr(profile_run, "build_call", lambda config, piece: Call(lambda: None, build.runtime(config.run)))
+    monkeypatch.setattr(profile_run, "time_call", lambda call, device: seconds)
+    config = configure(preset, settings)
+    shortened = shorten(config)
+    assert (shortened and tuple(shortened["settings"].values())) == expected
+    if shortened:
+        configure(preset, settings, shortened["settings"])  # is valid
+        assert shortened["whole"] == {name: config.values[name] for name in shortened["settings"]}
+        text = repr(Profile({**record(), "shortened": shortened}))
+        assert text.startswith(f"part of a cycle, which takes {seconds:.1f} s: ")
 
 
 def test_the_prediction_is_amdahls_of_the_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,6 +87,12 @@ class TestRuns:
         monkeypatch.setattr(study, "train", full)
         assert study.attempt(tiny(), tmp_path) == (None, "ResourceError: the disk\\nis full")
 
+    def test_a_folder_that_cannot_be_written_is_refused_before_any_run(self, tmp_path: Path) -> None:
+        (tmp_path / "mine").touch()
+        with pytest.raises(ResourceError, match="cannot be written"):
+            study.changes(tiny(), tmp_path / "mine" / "run")
+        assert study.changes(tiny(), tmp_path / "new" / "run") is None
+
     def test_times_are_of_training(self) -> None:
         run = train_run(tiny())
         run.seconds = 12.0

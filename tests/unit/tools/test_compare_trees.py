@@ -99,8 +99,8 @@ def test_what_another_tree_does_not_measure_is_left_out(tool, tmp_path):
 
     here = Fake("here", [{"setting": "a", "ms": 1.0, "draw_ms": 3.0}, {"setting": "b", "ms": 2.0}])
     there = Fake("there", [{"setting": "a", "ms": 2.0}])
-    options = SimpleNamespace(bench="replay", rounds=3, samples=7)
+    options = SimpleNamespace(bench="replay --batch 9", rounds=3, samples=7)
     rows = tool.compare_bench((here, there), options, tmp_path)
     assert [(row["label"], row["key"], row["median"]) for row in rows] == [("setting=a", "ms", 0.5)]
     assert [call[0] for call in calls] == ["there", "here", "here", "there", "there", "here"]
-    assert calls[0][1:] == ("bench", "replay", "--device", "cpu", "--rounds", "7")
+    assert calls[0][1:] == ("bench", "replay", "--batch", "9", "--device", "cpu", "--rounds", "7")
