@@ -1,13 +1,15 @@
 """Suites and a profile measured for real, with their processes; the unit tests replace what is measured."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.fixtures_config import TINY
+from tests.support.registries import registered
 from uavlab.benchmarks import profile_run
 from uavlab.benchmarks.profile_run import format_profile, profile_preset
-from uavlab.benchmarks.suites import mapping, runs
+from uavlab.benchmarks.suites import external, mapping, ranks, runs
 from uavlab.benchmarks.suites.update import RUNGS, ladder_suite
 
 UNCOMPILED = {name: rung for name, rung in RUNGS.items() if "compile" not in rung}
@@ -36,6 +38,33 @@ def test_the_processes_of_runs_train() -> None:
     assert runs._seconds([[runs.sys.executable, "-c", code, "3", "2"]]) > 0
 
 
+def test_groups_of_ranks_are_timed_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "PRESETS", {"leader_follower_quick": 2})
+    record = ranks.ranks_suite(2, "cpu")
+    one, two = record["rows"]
+    assert (one["ranks"], two["ranks"]) == (1, 2)
+    assert one["efficiency"] == {"mean": 1.0, "low": 1.0, "high": 1.0}
+    assert (one["all_reduce_us"], two["all_reduce_us"] > 0) == (0.0, True)
+    assert two["gradient_bytes"] == one["gradient_bytes"] > 10_000
+    steps = 64 * 2  # worlds and agents of the preset
+    assert two["agent_steps_per_s"] == pytest.approx(2 * steps * two["cycles_per_s"], rel=0.01)
+
+
+def test_rows_and_scaling_of_external_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(external, "SIZES", ((1, 1), (1, 2)))
+    monkeypatch.setattr(external, "BATCHES", (8,))
+    monkeypatch.setattr(external, "WORKERS", 1)
+    monkeypatch.setattr(external, "LEARN", {**external.LEARN, "worlds": 2, "learning_starts": 16, "hidden": 8})
+    with registered():
+        record: dict[str, Any] = external.external_suite(3, "cpu", 0.0)
+    assert [row["setting"] for row in record["rows"]] == ["alternating", "overlap", "overlap, interval 1"]
+    assert record["rows"][0]["over_first"] == 1.0
+    assert record["batch"] == 8
+    assert 0 < record["environment_share"] < 1
+    assert [(row["workers"], row["worlds"]) for row in record["scaling"]] == [(1, 1), (1, 2)]
+    assert all(row["steps_per_s"] > 0 and row["of_ideal"] == 0 for row in record["scaling"])
+
+
 @pytest.fixture
 def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profile_run, "TRIED", {**profile_run.TRIED, "compile": ()})
@@ -59,6 +88,17 @@ def test_a_whole_profile(tmp_path: Path) -> None:
     text = format_profile(record)
     assert record["verdict"] in text
     assert text.index(record["candidates"][0]["toggle"]) < text.index(record["candidates"][1]["toggle"])
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_a_profile_of_a_part_of_a_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profile_run, "SHORT_S", 0.0)
+    small = {"worlds": 4, "rollout_steps": 8, "minibatches": 4, "epochs": 1, "spares": 1, "hidden": 8}
+    record = profile_preset("pursuit", small, rounds=3)
+    assert record["shortened"]["settings"] == {"rollout_steps": 2, "minibatches": 1}
+    steps = {row["name"]: row["calls"] for row in record["stages"]}
+    assert steps["environment"] == 2 * steps["target"]  # steps of a batch, each with one pass over its targets
+    assert format_profile(record).startswith("part of a cycle, ")
 
 
 def test_every_rung_at_every_size() -> None:
