@@ -288,7 +288,7 @@ COMMAND_LINE = (
     Row(
         "cli-7 study",
         "bench resolution --folder mine/runs",
-        "mine/runs/…: cannot be written (mine is a file); choose another file.",
+        "mine/runs/…: cannot be written (mine is a file); choose another path.",
         5,
         {"mine": ""},
     ),

@@ -78,7 +78,7 @@ def profile_preset(
     """Profile some cycles of a run, compare an update with this machine's ceilings, and measure toggles that may help.
 
     Amdahl's law predicts the speed-up of a toggle from the parts of a cycle, each timed with and without the toggle;
-    then whole cycles are timed. Toggles that change the algorithm are left out, because they change the work itself.
+    then cycles are timed. Toggles that change the algorithm are left out, because they change the work itself.
 
     Args:
         preset: What to profile.
@@ -93,7 +93,7 @@ def profile_preset(
         ``stages`` (rows of ``Monitor.read``), ``update`` (its work and ceilings), ``memory``, ``operators`` (the table
         of the profiler), ``pipeline`` (throughput of tasks that learn from logs), ``kind`` and ``verdict`` (the
         bottleneck in a word and in a sentence), ``advice`` on update intervals (lines), and ``candidates``: ``toggle``,
-        ``predicted``, ``measured`` (speed-up of whole cycles, as they are profiled) with ``low`` and ``high``,
+        ``predicted``, ``measured`` (speed-up of cycles, as they are profiled) with ``low`` and ``high``,
         ``first_call_s``; the largest speed-up first; ``untried`` (changes that were not even predicted).
 
     Raises:
@@ -137,7 +137,8 @@ def shorten(config: Config) -> dict[str, Any] | None:
     """Return settings of a shorter cycle, where a whole one takes more than ``SHORT_S`` and consists of minibatches.
 
     A share of the minibatches learns from the same share of the steps, or where batches are of whole episodes, of the
-    worlds. So the stages keep their shares of a cycle, and minibatches keep their size.
+    worlds. So minibatches keep their size, and stages about their shares of a cycle; what an update does once for all
+    of its rows, such as targets, has fewer rows, whose cost by row may differ.
 
     Returns:
         ``cycle_ms`` (of a whole cycle, not compiled), ``settings``, and ``whole`` (the values that they replace).

@@ -59,23 +59,21 @@ def ceilings(device: torch.device | str, precision: str = "fp32", work: Work | N
 
 
 def matrix_rate(device: torch.device, precision: str, products: Products = ()) -> float:
-    """Measure the rate of matrix products (FLOP/s), by default that of one product of two large square matrices.
-
-    Each shape is timed alone, so the time of thousands of products does not grow with their number.
-    """
-    side, threads = SIDE[device.type], torch.get_num_threads()
-    products = products or (((1, side, side, side), 1),)
-    seconds = sum(count * _product_time(device, precision, shape, threads) for shape, count in products)
-    return sum(count * 2 * math.prod(shape) for shape, count in products) / seconds
+    """Measure the rate of matrix products (FLOP/s), by default that of one product of two large square matrices."""
+    side = SIDE[device.type]
+    return _product_rate(device, precision, products or (((1, side, side, side), 1),), torch.get_num_threads())
 
 
-@lru_cache(maxsize=1024)
-def _product_time(device: torch.device, precision: str, shape: tuple[int, int, int, int], threads: int) -> float:
-    """Time a batch of G products N x K times K x M (s)."""
-    (G, N, K, M), dtype = shape, DTYPES[precision]
-    pair = torch.ones(G, N, K, device=device, dtype=dtype), torch.ones(G, K, M, device=device, dtype=dtype)
+@lru_cache
+def _product_rate(device: torch.device, precision: str, products: Products, threads: int) -> float:
+    """Measure a sequence of batched products N x K times K x M (FLOP/s)."""
+    dtype, flops, factors = DTYPES[precision], 0, []
+    for (G, N, K, M), count in products:
+        pair = torch.ones(G, N, K, device=device, dtype=dtype), torch.ones(G, K, M, device=device, dtype=dtype)
+        factors += [pair] * count
+        flops += count * 2 * G * N * K * M
     with fp32_products("tf32" if precision == "tf32" else "ieee"):
-        return _best(lambda: torch.bmm(*pair), device)
+        return flops / _best(lambda: [torch.bmm(*pair) for pair in factors], device)
 
 
 @lru_cache

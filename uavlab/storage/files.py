@@ -53,7 +53,7 @@ def require_writable(path: Path) -> None:
     above = next((folder for folder in path.parents if os.path.lexists(folder)), Path())
     if not above.is_dir() or not os.access(above, os.W_OK):
         why = "has no permission to write" if above.is_dir() else "is a file"
-        raise ResourceError(f"{path}: cannot be written ({above} {why}); choose another file.")
+        raise ResourceError(f"{path}: cannot be written ({above} {why}); choose another path.")
 
 
 @contextmanager
