@@ -63,6 +63,7 @@ def profile(
     trace: str | Path | None = None,
     every: bool = False,
     stacks: bool = False,
+    limit: float | None = None,
 ) -> dict[str, Any]:
     """Measure where the time of a task's updates goes, and which toggles help, predicted and measured.
 
@@ -77,16 +78,18 @@ def profile(
         trace: Where to write a trace for Perfetto.
         every: Measure every usable toggle, not the three most promising.
         stacks: Name the function that calls each operator.
+        limit: Time after the start (s) at which the compilation for a trial is interrupted; None: never with ``every``,
+            otherwise 90 s.
 
     Returns:
         The record of ``uavlab profile``; ``verdict`` is its conclusion, and ``str`` formats stages and toggles.
 
     Raises:
-        ConfigError: The settings are not valid, or do not fit this machine.
+        ConfigError: The settings are not valid, or do not fit this machine, or the limit is below 0.
     """
     from uavlab.benchmarks.profile_run import profile_preset
 
     name, parameters = name_and_parameters(task)
     given = layers(toggles, settings, {}, parameters)
     where = None if trace is None else Path(trace)
-    return profile_preset(name, *given, rounds=rounds, trace=where, every=every, stacks=stacks)
+    return profile_preset(name, *given, rounds=rounds, trace=where, every=every, stacks=stacks, limit=limit)

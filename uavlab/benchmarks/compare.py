@@ -8,8 +8,8 @@ from typing import Any
 
 from uavlab.benchmarks.timing import FEWEST, WARM_UP, median, ratio, time_call, time_in_turn
 from uavlab.core.errors import ConfigError
-from uavlab.core.protocols import initial_memory, step_policy
-from uavlab.core.rng import acting_noise
+from uavlab.core.protocols import Learner, initial_memory, step_policy
+from uavlab.core.rng import Streams, acting_noise
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
 from uavlab.experiment.run import Run
@@ -42,24 +42,29 @@ def build_call(config: Config, piece: str, monitor: Monitor | None = None) -> Ca
     Raises:
         ConfigError: The run has no such piece.
     """
+    _check_piece(config, piece)
+    rt, *parts = build.assemble(config, monitor)
+    return Call(_piece(config, piece, rt, *parts), rt)
+
+
+def _check_piece(config: Config, piece: str) -> None:
     pieces = list(dict.fromkeys(("cycle", "load", *config.task.collector.calls)))
     if piece not in pieces:
         raise ConfigError(f"{config.preset}: no piece {piece!r} to time; expected one of {', '.join(pieces)}.")
-    rt, rng, learner, source = build.assemble(config, monitor)
-    call: Callable[[], Any] = source.next
+
+
+def _piece(config: Config, piece: str, rt: Runtime, rng: Streams, learner: Learner, source: Any) -> Callable[[], Any]:
     if piece == "update":
         batch = source.next()
-        call = partial(learner.update, batch, learner.update_noise(rng, batch.index.shape[1]))
-    elif piece == "cycle":
-        call = make_cycle(source, learner, rng, rt)
-    elif piece == "acting":
+        return partial(learner.update, batch, learner.update_noise(rng, batch.index.shape[1]))
+    if piece == "cycle":
+        return make_cycle(source, learner, rng, rt)
+    if piece == "acting":
         spec = config.env.spec
         policy, obs, worlds = learner.policy(spec), source.observations(), config.source.worlds
         memory = initial_memory(policy, config.run.runs, worlds)
-        call = partial(step_policy, policy, obs, acting_noise(rng, "act", worlds, spec), memory)
-    elif piece == "environment":
-        call = source.world_step()
-    return Call(call, rt)
+        return partial(step_policy, policy, obs, acting_noise(rng, "act", worlds, spec), memory)
+    return source.world_step() if piece == "environment" else source.next
 
 
 def compare(
@@ -104,14 +109,30 @@ def prepare(configs: Mapping[str, Config], piece: str) -> dict[str, Call]:
     """Build a piece of each run in the scope of its own runtime, and time its first call with all warm-up.
 
     Raises:
+        ConfigError: A run has no such piece.
+        ResourceError: Memory does not suffice.
+    """
+    return {name: prepare_pieces(config, (piece,))[piece] for name, config in configs.items()}
+
+
+def prepare_pieces(config: Config, pieces: Sequence[str]) -> dict[str, Call]:
+    """Build pieces of one run, which share its learner and source, and time the first call of each, in order.
+
+    What an earlier piece compiled, a later one finds compiled.
+
+    Raises:
+        ConfigError: The run has no such piece.
         ResourceError: Memory does not suffice.
     """
     calls = {}
-    for name, config in configs.items():
-        with build.enough_memory():
-            one = build_call(config, piece)
-            call = one.rt.scope()(one.call)
-            calls[name] = Call(call, one.rt, time_call(call, one.rt.device))
+    for piece in pieces:
+        _check_piece(config, piece)
+    with build.enough_memory():
+        rt, *parts = build.assemble(config)
+        for piece in pieces:
+            with rt.scope():  # compiled code is of the flags under which it was traced
+                call = rt.scope()(_piece(config, piece, rt, *parts))
+            calls[piece] = Call(call, rt, time_call(call, rt.device))
     return calls
 
 

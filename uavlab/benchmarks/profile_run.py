@@ -1,35 +1,35 @@
 """Profile a run: where its time goes, what bounds it, and which toggles would help, predicted and then measured."""
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from uavlab.benchmarks.advice import interval_advice
-from uavlab.benchmarks.compare import Settings, build_call, compare
+from uavlab.benchmarks.compare import build_call
 from uavlab.benchmarks.suites import telemetry
 from uavlab.benchmarks.timing import FEWEST, median, time_call
+from uavlab.benchmarks.trials import ENOUGH_S, PART_S, candidates, measure_changes, promising
 from uavlab.core.cards import Html, card, folded, notes, table
+from uavlab.core.errors import ConfigError
 from uavlab.core.text import printable
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
-from uavlab.profiling.roofline import ceilings, find_bottleneck, predict_speedup
+from uavlab.profiling.roofline import ceilings, find_bottleneck
 from uavlab.profiling.torch_profile import profile
 from uavlab.runtime.stage_timer import Monitor, count_work, memory
-from uavlab.runtime.toggles import TOGGLES, resolve, with_toggles
-from uavlab.storage.machine import describe, usable_cores
+from uavlab.runtime.toggles import with_toggles
+from uavlab.storage.machine import describe
 
 WARM, CYCLES = 10, 60  # cycles before and during monitoring, at most
 LONG_S = 0.3  # seconds of a cycle of which one is recorded instead of several
 SHORT_S = 0.5  # seconds of a cycle beyond which a shorter one is profiled
-ENOUGH_S = 5.0  # seconds after which only the fewest repetitions are made
+LARGE_S = 2.0  # seconds of a minibatch beyond which a smaller one is profiled
+LIMIT_S = 90.0  # seconds after the start, beyond which nothing is compiled: all of it takes less than two minutes
 UPDATES = 10  # timed updates, of which the quickest counts, as for ceilings, at most
-WORTH = 3  # toggles that are measured by default, by their predicted speed-up
-SLOWEST = ("precision", "fp16", "cpu")  # fp16 is emulated there: an update through convolutions takes minutes
-NO_GAIN = ("recompute", "deterministic")  # they spend time, on less memory and on equal bits
-TRIED = {"compile": ("default",), "scaler": ()}  # other modes warm up for minutes; a scaler alone has no effect
+WORTH = 3  # toggles that are measured by default, by their predicted speed-up, and as many that compile
 
 
 class Profile(dict[str, Any]):
@@ -53,7 +53,7 @@ class Profile(dict[str, Any]):
             self["verdict"],
             *self.get("advice", ()),
             *(telemetry.format_throughput(self["pipeline"]) if "pipeline" in self else []),
-            *([_untried(self["untried"])] if self.get("untried") else []),
+            *_unmeasured(self),
         ]
         stages = [(row["name"], *_columns(row)) for row in self["stages"]]
         gains = [(row["toggle"], *_gains(row)) for row in self["candidates"]]
@@ -74,6 +74,7 @@ def profile_preset(
     trace: Path | None = None,
     every: bool = False,
     stacks: bool = False,
+    limit: float | None = None,
 ) -> Profile:
     """Profile some cycles of a run, compare an update with this machine's ceilings, and measure toggles that may help.
 
@@ -87,6 +88,8 @@ def profile_preset(
         trace: Where to write a trace of some cycles.
         every: Measure all usable toggles, not only the most promising, and whole cycles, not shorter ones.
         stacks: Name the function that calls each operator.
+        limit: Time after the start (s) at which the compilation for a trial is interrupted; None: never with ``every``,
+            otherwise ``LIMIT_S``.
 
     Returns:
         ``shortened`` (as ``shorten`` returns it, where a part of a cycle is profiled, otherwise None), ``cycle_ms``,
@@ -94,97 +97,74 @@ def profile_preset(
         of the profiler), ``pipeline`` (throughput of tasks that learn from logs), ``kind`` and ``verdict`` (the
         bottleneck in a word and in a sentence), ``advice`` on update intervals (lines), and ``candidates``: ``toggle``,
         ``predicted``, ``measured`` (speed-up of cycles, as they are profiled) with ``low`` and ``high``,
-        ``first_call_s``; the largest speed-up first; ``untried`` (changes that were not even predicted).
+        ``first_call_s``; the largest speed-up first; ``untried`` (changes that were not even predicted) and ``failed``
+        (by change, why it has no row: without effect, or interrupted).
 
     Raises:
-        ConfigError: The settings are not valid, or do not fit this machine.
+        ConfigError: The settings are not valid, or do not fit this machine, or the limit is below 0.
     """
+    limit = limit if limit is not None else math.inf if every else LIMIT_S
+    if not limit >= 0:
+        raise ConfigError(f"limit: got {limit} s; expected at least 0.")
+    until = time.monotonic() + limit
     config = configure(preset, *layers)
-    shortened = None if every else shorten(config)
+    shortened = None if every else shorten(preset, *layers)
     if shortened:
         layers = (*layers, shortened["settings"])
         config = configure(preset, *layers)
     record = {**_watch(config, trace, stacks), "shortened": shortened}
-    possible = candidates(config)
-    tried = possible if every else _promising(possible, slow=record["cycle_ms"] > 1e3 * LONG_S)
-    changes: Settings = {"": {}, **tried}
-    time_calls = partial(compare, preset, rounds=rounds, enough_s=ENOUGH_S, warm_up=0, count=False)
     calls = config.task.collector.calls
     if "load" in calls:
         record["pipeline"] = telemetry.throughput(config, rounds)
-    parts = [{row["setting"]: row for row in time_calls(changes, *layers, call=call, fewest=1)} for call in calls]
-    forecast = {
-        name: predict_speedup(record["cycle_ms"], [(part[""]["ms"], part[name]["ms"]) for part in parts])
-        for name in changes
-        if name and not any(part[name]["fell_back"] for part in parts)
-    }
-    best = sorted(forecast, key=lambda name: -forecast[name])[: None if every else WORTH]
-    _, *rows = time_calls({"": {}, **{name: changes[name] for name in best}}, *layers, call="cycle")
-    results = [
-        {
-            "toggle": row["setting"],
-            "predicted": round(forecast[row["setting"]], 3),
-            "measured": row["over_first"],
-            **{key: row[key] for key in ("low", "high", "first_call_s")},
-        }
-        for row in rows
-    ]
+    possible = candidates(config)
+    tried = possible if every else promising(possible, slow=record["cycle_ms"] > 1e3 * LONG_S)
+    changed = {name: configure(preset, *layers, change) for name, change in tried.items()}
+    rows, failed = measure_changes(config, changed, record["cycle_ms"], rounds, None if every else WORTH, until)
     untried = [name for name in possible if name not in tried]
-    return Profile({**record, "candidates": sorted(results, key=lambda row: -row["measured"]), "untried": untried})
+    return Profile({**record, "candidates": rows, "untried": untried, "failed": failed})
 
 
-def shorten(config: Config) -> dict[str, Any] | None:
+def shorten(preset: str, *layers: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return settings of a shorter cycle, where a whole one takes more than ``SHORT_S`` and consists of minibatches.
 
     A share of the minibatches learns from the same share of the steps, or where batches are of whole episodes, of the
     worlds. So minibatches keep their size, and stages about their shares of a cycle; what an update does once for all
-    of its rows, such as targets, has fewer rows, whose cost by row may differ.
+    of its rows, such as targets, has fewer rows, whose cost by row may differ. Where one minibatch takes more than
+    ``LARGE_S``, it becomes smaller.
 
     Returns:
-        ``cycle_ms`` (of a whole cycle, not compiled), ``settings``, and ``whole`` (the values that they replace).
+        ``cycle_ms`` (of a whole cycle, not compiled, as its shortest part predicts it), ``settings``, and ``whole``
+        (the values that they replace).
     """
-    values = config.values
+    values = configure(preset, *layers).values
     part = next((name for name in ("rollout_steps", "worlds") if name in values), "")
     if not part or "minibatches" not in values or values.get("memory"):  # with memory, minibatches are of whole worlds
         return None
-    uncompiled = build_call(replace(config, toggles=with_toggles(config.toggles, {"compile": "off"})), "cycle")
-    with uncompiled.rt.scope(), build.enough_memory():
-        seconds = time_call(uncompiled.call, uncompiled.rt.device)
-        if seconds < WARM * SHORT_S:  # otherwise the warm-up of a first call does not matter
-            seconds = time_call(uncompiled.call, uncompiled.rt.device)
-    common = math.gcd(values[part], values["minibatches"])
-    by = next((n for n in range(1, common + 1) if common % n == 0 and seconds / n <= SHORT_S), common)
-    if by == 1:
-        return None
     whole = {name: values[name] for name in (part, "minibatches", "spares") if values.get(name, 1) > 1}
-    settings = {name: -(-value // by) for name, value in whole.items()}
-    return {"cycle_ms": round(1e3 * seconds, 3), "settings": settings, "whole": whole}
+
+    def settings(by: int) -> dict[str, int]:
+        return {name: -(-value // by) for name, value in whole.items()}
+
+    common = math.gcd(values[part], values["minibatches"])
+    shortest = _time_cycle(configure(preset, *layers, settings(common), {"compile": "off"}))
+    most, choices = SHORT_S, _divisors(common)
+    if shortest > LARGE_S and common == values["minibatches"]:
+        most, choices = LARGE_S, [common * each for each in _divisors(values[part] // common)]
+    seconds = shortest * common
+    by = next((each for each in choices if seconds / each <= most), choices[-1])
+    return {"cycle_ms": round(1e3 * seconds, 3), "settings": settings(by), "whole": whole} if by > 1 else None
 
 
-def candidates(config: Config) -> dict[str, dict[str, Any]]:
-    """List every usable change of one toggle that keeps the algorithm, by ``name=value``."""
-    device, now = build.runtime(config.run).device, config.toggles
-    changes = {}
-    for toggle in TOGGLES.values():
-        if toggle.equality == "algorithm" or toggle.name in config.task.unserved:
-            continue
-        cores = (usable_cores(),) if toggle.name == "threads" else ()
-        for value in cores or TRIED.get(toggle.name, toggle.choices):
-            change = {toggle.name: value}
-            tried = value != getattr(now, toggle.name) and (toggle.name, value, device.type) != SLOWEST
-            if tried and not resolve(with_toggles(now, change), device)[1]:
-                changes[f"{toggle.name}={value}"] = change
-    return changes
+def _divisors(number: int) -> list[int]:
+    return [each for each in range(1, number + 1) if number % each == 0]
 
 
-def _promising(changes: Settings, slow: bool) -> Settings:
-    """Return the changes that may save time; of slow cycles, not those to the value of the plain reference."""
-    return {
-        text: change
-        for text, change in changes.items()
-        for name, value in change.items()
-        if name not in NO_GAIN and not (slow and value == TOGGLES[name].default)
-    }
+def _time_cycle(config: Config) -> float:
+    """Return the time of a cycle (s), without the warm-up of a first call where that may matter."""
+    one = build_call(config, "cycle")
+    with one.rt.scope(), build.enough_memory():
+        seconds = time_call(one.call, one.rt.device)
+        return seconds if seconds > WARM * SHORT_S else time_call(one.call, one.rt.device)
 
 
 def format_profile(record: Mapping[str, Any]) -> str:
@@ -198,18 +178,23 @@ def format_profile(record: Mapping[str, Any]) -> str:
     lines += telemetry.format_throughput(record["pipeline"]) if "pipeline" in record else []
     lines += ["", f"{'toggle':24} {'predicted':>9} {'measured':>9}  95 % interval   first call"]
     lines += ["{:24} {:>9} {:>9}  {:14}  {:>10}".format(row["toggle"], *_gains(row)) for row in record["candidates"]]
-    lines += [_untried(record["untried"])] if record.get("untried") else []
+    lines += _unmeasured(record)
     return "\n".join(lines)
 
 
-def _untried(names: Sequence[str]) -> str:
-    return f"not tried: {', '.join(names)}; --all measures them"
+def _unmeasured(record: Mapping[str, Any]) -> list[str]:
+    """Return lines on the changes that were not measured, and how to measure them."""
+    untried = ", ".join(record.get("untried", ()))
+    return [
+        *(f"{name}: {why}" for name, why in record.get("failed", {}).items()),
+        *([f"not tried: {untried}; --all measures them"] if untried else []),
+    ]
 
 
 def _shortened(record: Mapping[str, Any]) -> str:
     """Return a line on the part of a cycle that was profiled."""
     settings = ", ".join(f"{name} {value} for {record['whole'][name]}" for name, value in record["settings"].items())
-    return f"part of a cycle, which takes {record['cycle_ms'] / 1e3:.1f} s: {settings}; --all profiles it whole"
+    return f"part of a cycle, which takes about {record['cycle_ms'] / 1e3:.1f} s: {settings}; --all profiles it whole"
 
 
 def _columns(stage: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -262,9 +247,9 @@ def _memory(sizes: Mapping[str, float]) -> str:
     return f"memory: {', '.join(f'{name} {size / 2**20:,.0f} MiB' for name, size in sizes.items())}"
 
 
-def _repetitions(most: int, once: float, least: int = FEWEST) -> int:
+def _repetitions(most: int, once: float, enough_s: float, least: int = FEWEST) -> int:
     """Return how often a call that takes ``once`` (s) is made."""
-    return max(least, min(most, int(ENOUGH_S / once)))
+    return max(least, min(most, int(enough_s / once)))
 
 
 def _watch(config: Config, trace: Path | None, stacks: bool = False) -> dict[str, Any]:
@@ -275,17 +260,17 @@ def _watch(config: Config, trace: Path | None, stacks: bool = False) -> dict[str
     with loop.rt.scope(), build.enough_memory():
         loop.call()  # may compile
         once = time_call(loop.call, device)
-        for _ in range(_repetitions(WARM, once, least=0)):
+        for _ in range(_repetitions(WARM, once, PART_S, least=0)):
             loop.call()
         monitor.reset()
-        cycle_s = median([time_call(loop.call, device) for _ in range(_repetitions(CYCLES, once))])
+        cycle_s = median([time_call(loop.call, device) for _ in range(_repetitions(CYCLES, once, ENOUGH_S))])
         stages, sizes = monitor.read(), memory(device)  # before the profiler takes its own
         table = profile(loop.call, device, trace, monitor=monitor, stacks=stacks, once=once > LONG_S)
     uncompiled = replace(config, toggles=with_toggles(config.toggles, {"compile": "off"}))
     one, plain = (build_call(each, "update") for each in (config, uncompiled))
     with loop.rt.scope():
         first = time_call(one.call, device)
-        seconds = min(time_call(one.call, device) for _ in range(_repetitions(UPDATES, first)))
+        seconds = min(time_call(one.call, device) for _ in range(_repetitions(UPDATES, first, PART_S)))
         work = count_work(plain.call)  # operators inside compiled code are not visible
         limits = ceilings(device, config.toggles.precision, work)
     shares = {row["name"]: row["share"] for row in stages}

@@ -181,16 +181,30 @@ def _report(record: Record, text: str, out: Path | None) -> Record:
 )
 @click.option("--stacks", is_flag=True, help="Name the function that calls each operator.")
 @click.option("--all", "every", is_flag=True, help="Measure every usable toggle, on whole cycles.")
+@click.option(
+    "--limit",
+    type=click.FloatRange(min=0),
+    help="Seconds after the start at which the compilation for a trial is interrupted (90, with --all never).",
+)
 @click.option("--out", type=OutputFile(), help="Also write the record to this JSON file.")
 @as_json
 def profile(
-    preset: str, rounds: int, trace: Path | None, stacks: bool, every: bool, out: Path | None, **options: Any
+    preset: str,
+    rounds: int,
+    trace: Path | None,
+    stacks: bool,
+    every: bool,
+    limit: float | None,
+    out: Path | None,
+    **options: Any,
 ) -> Record:
     """Measure where the time of PRESET goes, what bounds it, and which toggles would help: predicted and measured."""
     from uavlab.benchmarks.profile_run import format_profile
     from uavlab.measure import profile as measure
 
-    record = measure(preset, settings=layer(**options), rounds=rounds, trace=trace, every=every, stacks=stacks)
+    record = measure(
+        preset, settings=layer(**options), rounds=rounds, trace=trace, every=every, stacks=stacks, limit=limit
+    )
     return _report(record, format_profile(record), out)
 
 

@@ -1,28 +1,20 @@
-"""A profile watches, weighs, predicts and measures; its text shows the toggle that measured best first."""
+"""A profile watches, weighs and measures; where cycles are long, a part of one."""
 
 import json
+import math
+import time
 from typing import Any
 
 import pytest
 
 from tests.support.card_parts import facts, tables, title
-from tests.support.fixtures_config import TINY, tiny
+from tests.support.fixtures_config import TINY
 from uavlab.benchmarks import profile_run
-from uavlab.benchmarks.compare import Call
-from uavlab.benchmarks.profile_run import Profile, candidates, profile_preset, shorten
-from uavlab.experiment import build
+from uavlab.benchmarks.profile_run import Profile, profile_preset, shorten
+from uavlab.core.errors import ConfigError
 from uavlab.experiment.config import configure
 
-CHANGES = {"a": {"acting": "batched"}, "b": {"adam": "foreach"}}
-
-
-def test_candidates_are_usable_and_keep_the_algorithm() -> None:
-    changes = candidates(tiny())
-    assert {"compile=default", "precision=bf16", "acting=loop", "update=vmap", "recompute=on"} <= set(changes)
-    names = {name.partition("=")[0] for name in changes}
-    assert names.isdisjoint({"graph", "interval", "ratio", "priorities", "prefetch", "scaler", "memory_fraction"})
-    assert "update=batched" not in changes  # is on already
-    assert changes["precision=bf16"] == {"precision": "bf16"}
+STEPS = {"rollout_steps": 12, "minibatches": 8, "spares": 3}
 
 
 @pytest.mark.parametrize(
@@ -40,29 +32,43 @@ def test_what_saves_no_time_is_not_tried(
     changes = {"recompute=on": {"recompute": "on"}, "deterministic=on": {"deterministic": "on"}}
     changes |= {"acting=loop": {"acting": "loop"}, "precision=bf16": {"precision": "bf16"}}
 
-    def compare(preset: str, settings: Any, *layers: Any, **_: Any) -> list[dict[str, Any]]:
-        other = {"ms": 1.0, "over_first": 1.0, "low": 1.0, "high": 1.0, "first_call_s": 0.0, "fell_back": {}}
-        return [{"setting": name, **other} for name in settings]
+    def measure(base: Any, changed: Any, cycle_ms: float, rounds: int, most: int | None, until: float) -> Any:
+        assert most == (None if every else profile_run.WORTH)
+        assert until == (math.inf if every else 1e9 + profile_run.LIMIT_S)
+        gain = {"predicted": 1.0, "measured": 1.0, "low": 1.0, "high": 1.0, "first_call_s": 0.0}
+        return [{"toggle": name, **gain} for name in changed], {"compile=default": "fell back: why"}
 
-    monkeypatch.setattr(profile_run, "compare", compare)
+    monkeypatch.setattr(time, "monotonic", lambda: 1e9)
+    monkeypatch.setattr(profile_run, "measure_changes", measure)
     monkeypatch.setattr(profile_run, "candidates", lambda config: changes)
     monkeypatch.setattr(profile_run, "_watch", lambda config, trace, stacks: record(cycle_ms=cycle_ms))
     measured = profile_preset("leader_follower", TINY, every=every)
     assert measured["untried"] == untried
-    rows = {row["toggle"] for row in measured["candidates"]}
-    assert rows <= changes.keys() - set(untried)
-    assert len(rows) == min(len(changes) - len(untried), len(changes) if every else profile_run.WORTH)
+    assert {row["toggle"] for row in measured["candidates"]} == changes.keys() - set(untried)
+    assert "\ncompile=default: fell back: why" in repr(measured)
+    assert "<p>compile=default: fell back: why</p>" in measured._repr_html_()
     assert (f"not tried: {', '.join(untried)}; --all" in repr(measured)) == bool(untried)
 
 
+@pytest.mark.parametrize("limit", [-1.0, math.nan])
+def test_a_limit_below_0_is_refused(limit: float) -> None:
+    with pytest.raises(ConfigError, match=f"^limit: got {limit} s; expected at least 0.$"):
+        profile_preset("leader_follower", TINY, limit=limit)
+
+
 @pytest.mark.parametrize(
-    ("preset", "settings", "seconds", "expected"),
+    ("preset", "settings", "quarter", "expected"),
     [
-        ("pursuit", {"rollout_steps": 12, "minibatches": 8, "spares": 3}, 0.9, (6, 4, 2)),  # halves suffice
-        ("pursuit", {"rollout_steps": 12, "minibatches": 8, "spares": 3}, 50.0, (3, 2, 1)),  # quarters are the least
-        ("pursuit", {"rollout_steps": 12, "minibatches": 8, "spares": 3}, 0.4, None),
-        ("pursuit", {"rollout_steps": 12, "minibatches": 8, "memory": 4}, 50.0, None),  # minibatches are of worlds
-        ("mapping", {"worlds": 6, "minibatches": 4}, 50.0, (3, 2)),  # batches are of whole episodes
+        ("pursuit", STEPS, 0.2, (6, 4, 2)),  # halves suffice
+        ("pursuit", STEPS, 0.3, (3, 2, 1)),
+        ("pursuit", STEPS, 50.0, (3, 2, 1)),  # quarters are the least
+        ("pursuit", STEPS, 0.1, None),
+        ("pursuit", {**STEPS, "spares": 1, "memory": 4}, 50.0, None),  # minibatches are of worlds
+        ("mapping", {"worlds": 8, "minibatches": 4}, 2.0, (2, 1)),  # batches are of whole episodes
+        ("mapping", {"worlds": 24, "minibatches": 4}, 4.0, (3, 1)),  # half a minibatch of 6 worlds suffices
+        ("mapping", {"worlds": 24, "minibatches": 4}, 5.0, (2, 1)),
+        ("mapping", {"worlds": 24, "minibatches": 4}, 50.0, (1, 1)),
+        ("mapping", {"worlds": 6, "minibatches": 4}, 50.0, (3, 2)),  # halves are the least
         ("leader_follower", TINY, 50.0, None),
     ],
 )
@@ -70,56 +76,20 @@ def test_a_long_cycle_is_shortened(
     monkeypatch: pytest.MonkeyPatch,
     preset: str,
     settings: dict[str, Any],
-    seconds: float,
+    quarter: float,
     expected: tuple[int, ...] | None,
 ) -> None:
-    monkeypatch.setattr(profile_run, "build_call", lambda config, piece: Call(lambda: None, build.runtime(config.run)))
-    monkeypatch.setattr(profile_run, "time_call", lambda call, device: seconds)
+    """The time of its shortest part, mostly a quarter, predicts that of the whole."""
+    monkeypatch.setattr(profile_run, "_time_cycle", lambda config: quarter)
     config = configure(preset, settings)
-    shortened = shorten(config)
+    shortened = shorten(preset, settings)
     assert (shortened and tuple(shortened["settings"].values())) == expected
     if shortened:
         configure(preset, settings, shortened["settings"])  # is valid
         assert shortened["whole"] == {name: config.values[name] for name in shortened["settings"]}
         text = repr(Profile({**record(), "shortened": shortened}))
-        assert text.startswith(f"part of a cycle, which takes {seconds:.1f} s: ")
-
-
-def test_the_prediction_is_amdahls_of_the_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cycle of 10 ms holds an update of 6, acting of 2 and stepping of 1 ms: with 3, 1 and 1 it takes 6 ms."""
-    times: dict[str, dict[str, float]] = {
-        "update": {"": 6.0, "a": 3.0, "b": 6.0},
-        "acting": {"": 2.0, "a": 1.0, "b": 2.0},
-        "environment": {"": 1.0, "a": 1.0, "b": 2.0},
-    }
-
-    def compare(preset: str, settings: Any, *layers: Any, call: str, **_: Any) -> list[dict[str, Any]]:
-        ms = times.get(call, dict.fromkeys(settings, 10.0))
-        other = {"over_first": 1.5, "low": 1.4, "high": 1.6, "first_call_s": 0.0, "fell_back": {}}
-        return [{"setting": name, "ms": ms[name], **other} for name in settings]
-
-    monkeypatch.setattr(profile_run, "compare", compare)
-    monkeypatch.setattr(profile_run, "candidates", lambda config: CHANGES)
-    monkeypatch.setattr(profile_run, "_watch", lambda config, trace, stacks: {"cycle_ms": 10.0})
-    rows = profile_preset("leader_follower", TINY)["candidates"]
-    assert {row["toggle"]: row["predicted"] for row in rows} == {"a": round(10 / 6, 3), "b": round(10 / 11, 3)}
-
-
-def test_what_fell_back_is_no_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
-    def compare(preset: str, settings: Any, *layers: Any, call: str, **_: Any) -> list[dict[str, Any]]:
-        other = {"ms": 1.0, "over_first": 1.0, "low": 1.0, "high": 1.0, "first_call_s": 0.0}
-        return [{"setting": n, **other, "fell_back": {"compile": "why"} if n == "a" else {}} for n in settings]
-
-    monkeypatch.setattr(profile_run, "compare", compare)
-    monkeypatch.setattr(profile_run, "candidates", lambda config: CHANGES)
-    monkeypatch.setattr(profile_run, "_watch", lambda config, trace, stacks: {"cycle_ms": 10.0})
-    assert [row["toggle"] for row in profile_preset("leader_follower", TINY)["candidates"]] == ["b"]
-
-
-def test_what_is_hopeless_on_a_cpu_is_not_tried() -> None:
-    changes = candidates(configure("leader_follower_quick", {"device": "cpu"}))
-    assert "precision=bf16" in changes
-    assert "precision=fp16" not in changes
+        assert text.startswith(f"part of a cycle, which takes about {shortened['cycle_ms'] / 1e3:.1f} s: ")
+        assert shortened["cycle_ms"] == 1e3 * quarter * math.gcd(*list(shortened["whole"].values())[:2])
 
 
 UPDATE = {

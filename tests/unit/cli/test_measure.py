@@ -110,10 +110,22 @@ def test_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(profile_run, "profile_preset", profile_preset)
     ended = uavlab(
-        "profile", "leader_follower_quick", "--rounds", "5", "--all", "--stacks", "--out", "p.json", "--json"
+        "profile",
+        "leader_follower_quick",
+        "--rounds",
+        "5",
+        "--all",
+        "--stacks",
+        "--limit",
+        "9",
+        "--out",
+        "p.json",
+        "--json",
     )
     assert ended.code == 0
-    assert calls == [("leader_follower_quick", {"rounds": 5, "trace": None, "every": True, "stacks": True})]
+    assert calls == [
+        ("leader_follower_quick", {"rounds": 5, "trace": None, "every": True, "stacks": True, "limit": 9.0})
+    ]
     assert "launch-bound: so it is" in ended.out
     assert json.loads((tmp_path / "p.json").read_text()) == ended.json
 
