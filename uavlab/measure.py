@@ -76,10 +76,10 @@ def profile(
         settings: As in ``train``.
         rounds: Interleaved repetitions, at most.
         trace: Where to write a trace for Perfetto.
-        every: Measure every usable toggle, not the three most promising.
+        every: Measure every usable toggle, not only the most promising, and whole cycles, not shorter ones.
         stacks: Name the function that calls each operator.
-        limit: Time after the start (s) at which the compilation for a trial is interrupted; None: never with ``every``,
-            otherwise 90 s.
+        limit: Time after the start (s) beyond which no further function is compiled for a trial; None: 60 s, or
+            with ``every`` no limit.
 
     Returns:
         The record of ``uavlab profile``; ``verdict`` is its conclusion, and ``str`` formats stages and toggles.

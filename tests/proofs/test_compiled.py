@@ -12,21 +12,17 @@ from typing import Any
 
 import pytest
 import torch
-from torch._inductor import config as inductor
 
 from tests.contracts.test_equality import check_equal, tasks
 from tests.support.device_checks import known
 from tests.support.fixtures_config import sizes
 from tests.unit.nets import test_attention as attention
-from uavlab.benchmarks.timing import time_call
 from uavlab.collectors import off_policy
 from uavlab.experiment.config import configure
 from uavlab.experiment.curriculum import Progression
 from uavlab.experiment.run import Run
-from uavlab.experiment.signals import TimeLimit, time_limit
-from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggle_records import EAGER
-from uavlab.runtime.toggles import TOGGLES, Toggles
+from uavlab.runtime.toggles import TOGGLES
 
 SLOTS = {"slots": [4, 3, 2]}
 STAGES = [  # three smaller ones, then the task itself
@@ -125,32 +121,3 @@ def test_a_stage_with_an_environment_of_its_own_would_be_noticed(monkeypatch: py
     monkeypatch.setattr(Progression, "apply", rebuild)
     counts = compilations("mappo", monkeypatch)
     assert counts[-1] > counts[0]
-
-
-@pytest.mark.filterwarnings("ignore:dynamo_pgo")  # says that its cache is off
-def test_an_interrupted_compilation_leaves_nothing_behind() -> None:
-    """It is interrupted while functions are traced, lowered and compiled; afterwards they compile as ever."""
-
-    def fn(x: torch.Tensor) -> torch.Tensor:
-        for k in range(5):
-            x = torch.tanh(x.softmax(-1) @ x.sin().cumsum(0) + x.roll(k, 0).amax(-1, keepdim=True))
-        return x
-
-    def kernel() -> Callable:
-        return rt.kernel(fn, "acting")
-
-    rt = Runtime(requested=Toggles(**{**EAGER, "compile": "default"}))
-    interruptions, x = 0, torch.linspace(-1, 1, 33 * 33, dtype=torch.float64).view(33, 33)
-    with inductor.patch(force_disable_caches=True):
-        _, whole = (time_call(lambda: kernel()(x), x.device) for _ in range(2))  # the first imports the compiler
-        interrupted = kernel()
-        for share in (0.02, 0.1, 0.25, 0.4, 0.55):
-            try:
-                with time_limit(share * whole):
-                    interrupted(x)
-            except TimeLimit:
-                interruptions += 1
-        again, expected = interrupted(x), kernel()(x)
-    assert (interruptions > 0, rt.fell_back) == (True, {})
-    assert again.equal(expected)
-    torch.testing.assert_close(again, fn(x), rtol=1e-9, atol=1e-9)

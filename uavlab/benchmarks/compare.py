@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import torch
+
 from uavlab.benchmarks.timing import FEWEST, WARM_UP, median, ratio, time_call, time_in_turn
 from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Learner, initial_memory, step_policy
@@ -61,9 +63,10 @@ def _piece(config: Config, piece: str, rt: Runtime, rng: Streams, learner: Learn
         return make_cycle(source, learner, rng, rt)
     if piece == "acting":
         spec = config.env.spec
-        policy, obs, worlds = learner.policy(spec), source.observations(), config.source.worlds
-        memory = initial_memory(policy, config.run.runs, worlds)
-        return partial(step_policy, policy, obs, acting_noise(rng, "act", worlds, spec), memory)
+        with torch.no_grad():  # as in a cycle, which compiles the same function
+            policy, obs, worlds = learner.policy(spec, explore=True), source.observations(), config.source.worlds
+            memory = initial_memory(policy, config.run.runs, worlds)
+        return torch.no_grad()(partial(step_policy, policy, obs, acting_noise(rng, "act", worlds, spec), memory))
     return source.world_step() if piece == "environment" else source.next
 
 
@@ -115,10 +118,13 @@ def prepare(configs: Mapping[str, Config], piece: str) -> dict[str, Call]:
     return {name: prepare_pieces(config, (piece,))[piece] for name, config in configs.items()}
 
 
-def prepare_pieces(config: Config, pieces: Sequence[str]) -> dict[str, Call]:
+def prepare_pieces(
+    config: Config, pieces: Sequence[str], before_compile: Callable[[str], Any] = lambda name: None
+) -> dict[str, Call]:
     """Build pieces of one run, which share its learner and source, and time the first call of each, in order.
 
-    What an earlier piece compiled, a later one finds compiled.
+    What an earlier piece compiled, a later one finds compiled. ``before_compile`` is called with the name of each
+    function before it is compiled.
 
     Raises:
         ConfigError: The run has no such piece.
@@ -129,6 +135,7 @@ def prepare_pieces(config: Config, pieces: Sequence[str]) -> dict[str, Call]:
         _check_piece(config, piece)
     with build.enough_memory():
         rt, *parts = build.assemble(config)
+        rt.on_compile.append(before_compile)
         for piece in pieces:
             with rt.scope():  # compiled code is of the flags under which it was traced
                 call = rt.scope()(_piece(config, piece, rt, *parts))

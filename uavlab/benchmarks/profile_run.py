@@ -26,10 +26,10 @@ from uavlab.storage.machine import describe
 WARM, CYCLES = 10, 60  # cycles before and during monitoring, at most
 LONG_S = 0.3  # seconds of a cycle of which one is recorded instead of several
 SHORT_S = 0.5  # seconds of a cycle beyond which a shorter one is profiled
-LARGE_S = 2.0  # seconds of a minibatch beyond which a smaller one is profiled
-LIMIT_S = 90.0  # seconds after the start, beyond which nothing is compiled: all of it takes less than two minutes
+LARGE_S = 2.0  # seconds of a cycle of few minibatches beyond which they become smaller
+LIMIT_S = 60.0  # seconds after the start, beyond which no further function is compiled for a trial
 UPDATES = 10  # timed updates, of which the quickest counts, as for ceilings, at most
-WORTH = 3  # toggles that are measured by default, by their predicted speed-up, and as many that compile
+WORTH = 3  # toggles that are measured by default, by their predicted speed-up, and as many that are compiled
 
 
 class Profile(dict[str, Any]):
@@ -88,8 +88,8 @@ def profile_preset(
         trace: Where to write a trace of some cycles.
         every: Measure all usable toggles, not only the most promising, and whole cycles, not shorter ones.
         stacks: Name the function that calls each operator.
-        limit: Time after the start (s) at which the compilation for a trial is interrupted; None: never with ``every``,
-            otherwise ``LIMIT_S``.
+        limit: Time after the start (s) beyond which no further function is compiled for a trial; None: ``LIMIT_S``, or
+            with ``every`` no limit.
 
     Returns:
         ``shortened`` (as ``shorten`` returns it, where a part of a cycle is profiled, otherwise None), ``cycle_ms``,
@@ -98,7 +98,7 @@ def profile_preset(
         bottleneck in a word and in a sentence), ``advice`` on update intervals (lines), and ``candidates``: ``toggle``,
         ``predicted``, ``measured`` (speed-up of cycles, as they are profiled) with ``low`` and ``high``,
         ``first_call_s``; the largest speed-up first; ``untried`` (changes that were not even predicted) and ``failed``
-        (by change, why it has no row: without effect, or interrupted).
+        (by change, why it has no row: without effect, or not compiled in time).
 
     Raises:
         ConfigError: The settings are not valid, or do not fit this machine, or the limit is below 0.
@@ -108,7 +108,8 @@ def profile_preset(
         raise ConfigError(f"limit: got {limit} s; expected at least 0.")
     until = time.monotonic() + limit
     config = configure(preset, *layers)
-    shortened = None if every else shorten(preset, *layers)
+    layers = (*layers, {name: config.values[name] for name in config.chosen})  # sizes are measured once
+    shortened = None if every else shorten(config, *layers)
     if shortened:
         layers = (*layers, shortened["settings"])
         config = configure(preset, *layers)
@@ -124,19 +125,23 @@ def profile_preset(
     return Profile({**record, "candidates": rows, "untried": untried, "failed": failed})
 
 
-def shorten(preset: str, *layers: Mapping[str, Any]) -> dict[str, Any] | None:
+def shorten(config: Config, *layers: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return settings of a shorter cycle, where a whole one takes more than ``SHORT_S`` and consists of minibatches.
 
     A share of the minibatches learns from the same share of the steps, or where batches are of whole episodes, of the
     worlds. So minibatches keep their size, and stages about their shares of a cycle; what an update does once for all
-    of its rows, such as targets, has fewer rows, whose cost by row may differ. Where one minibatch takes more than
-    ``LARGE_S``, it becomes smaller.
+    of its rows, such as targets, has fewer rows, whose cost by row may differ. Where the shortest cycle of this kind
+    takes more than ``LARGE_S``, its minibatches become smaller.
+
+    Args:
+        config: A run.
+        layers: Settings over its preset, of which it was made.
 
     Returns:
         ``cycle_ms`` (of a whole cycle, not compiled, as its shortest part predicts it), ``settings``, and ``whole``
         (the values that they replace).
     """
-    values = configure(preset, *layers).values
+    values = config.values
     part = next((name for name in ("rollout_steps", "worlds") if name in values), "")
     if not part or "minibatches" not in values or values.get("memory"):  # with memory, minibatches are of whole worlds
         return None
@@ -146,9 +151,9 @@ def shorten(preset: str, *layers: Mapping[str, Any]) -> dict[str, Any] | None:
         return {name: -(-value // by) for name, value in whole.items()}
 
     common = math.gcd(values[part], values["minibatches"])
-    shortest = _time_cycle(configure(preset, *layers, settings(common), {"compile": "off"}))
+    shortest = _time_cycle(configure(config.preset, *layers, settings(common), {"compile": "off"}))
     most, choices = SHORT_S, _divisors(common)
-    if shortest > LARGE_S and common == values["minibatches"]:
+    if shortest > LARGE_S:
         most, choices = LARGE_S, [common * each for each in _divisors(values[part] // common)]
     seconds = shortest * common
     by = next((each for each in choices if seconds / each <= most), choices[-1])

@@ -2,14 +2,13 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from uavlab.benchmarks.compare import Call, Row, compare_calls, prepare_pieces
 from uavlab.benchmarks.timing import FEWEST
 from uavlab.experiment import build
 from uavlab.experiment.config import Config
-from uavlab.experiment.signals import TimeLimit, time_limit
 from uavlab.profiling.roofline import predict_speedup
 from uavlab.runtime.toggles import TOGGLES, resolve, with_toggles
 from uavlab.storage.machine import usable_cores
@@ -18,10 +17,14 @@ ENOUGH_S, PART_S = 5.0, 2.0  # seconds after which only the fewest repetitions o
 SLOWEST = ("precision", "fp16", "cpu")  # fp16 is emulated there: an update through convolutions takes minutes
 NO_GAIN = ("recompute", "deterministic")  # they spend time, on less memory and on equal bits
 TRIED = {"compile": ("default",), "scaler": ()}  # other modes warm up for minutes; a scaler alone has no effect
-LATE = "not compiled within the time limit (option limit); functions that are done are kept for the next time"
+LATE = "not compiled within the time limit (option limit); what is compiled by now is kept for the next time"
 
 Changes = Mapping[str, Mapping[str, Any]]
 """Settings of toggles, by the name of the change."""
+
+
+class _LateError(Exception):
+    """A function is to be compiled after the time limit."""
 
 
 def candidates(config: Config) -> dict[str, dict[str, Any]]:
@@ -69,36 +72,39 @@ def measure_changes(
         cycle_ms: Time of a cycle of ``base``.
         rounds: Interleaved repetitions, fewer where they would take longer than ``ENOUGH_S``.
         most: How many changes are measured of those that compile, and of the others; None for all.
-        until: Time of the monotonic clock (s) after which the first call of compiled code is interrupted.
+        until: Time of the monotonic clock (s) after which the compilation of no function begins.
 
     Returns:
         A row for each measured change, the largest speed-up first: ``toggle``, ``predicted``, ``measured`` with ``low``
-        and ``high``, and ``first_call_s``; and by the name of each change without effect, or that was interrupted, why.
+        and ``high``, and ``first_call_s``; and by the name of each change without effect, or not compiled in time, why.
     """
+    pieces = ("cycle", *base.task.collector.calls)  # the first call of a cycle includes all warm-up
     rows, failed = list[Row](), dict[str, str]()
+    reference = prepare_pieces(base, pieces) if changed else {}
     for compiled in (False, True):
         group = {name: one for name, one in changed.items() if (one.toggles.compile != "off") == compiled}
-        if not group:
-            continue
-        calls, reasons = _prepare(base, group, until)
-        rows += _measure(calls, cycle_ms, rounds, most) if len(calls) > 1 else []
+        without = reference["cycle"].rt.fell_back if group else ()
+        calls, reasons = _prepare(group, pieces, without, until)
+        rows += _measure({"": reference, **calls}, cycle_ms, rounds, most) if calls else []
         failed |= reasons
+        del calls  # before the next runs take memory
     return sorted(rows, key=lambda row: -row["measured"]), failed
 
 
 def _prepare(
-    base: Config, group: Mapping[str, Config], until: float
+    group: Mapping[str, Config], pieces: Sequence[str], without: Collection[str], until: float
 ) -> tuple[dict[str, dict[str, Call]], dict[str, str]]:
-    """Return the calls of each run, of ``base`` under the empty name, and why others have none."""
-    pieces = ("cycle", *base.task.collector.calls)  # the first call of a cycle includes all warm-up
-    calls, failed = {"": prepare_pieces(base, pieces)}, dict[str, str]()
-    without = calls[""]["cycle"].rt.fell_back
+    """Return the calls of each run, and why others have none; toggles in ``without`` have no effect in any of them."""
+
+    def check_time(function: str) -> None:
+        if time.monotonic() > until:
+            raise _LateError
+
+    calls, failed = dict[str, dict[str, Call]](), dict[str, str]()
     for name, config in group.items():
-        left = until - time.monotonic() if config.toggles.compile != "off" else math.inf
         try:
-            with time_limit(left):
-                one = prepare_pieces(config, pieces)
-        except TimeLimit:
+            one = prepare_pieces(config, pieces, check_time)
+        except _LateError:
             failed[name] = LATE
             continue
         reasons = [why for toggle, why in one["cycle"].rt.fell_back.items() if toggle not in without]

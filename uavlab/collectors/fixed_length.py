@@ -55,13 +55,13 @@ class FixedLengthCollector(WorldSource):
         self._act = rt.time_stage(partial(step_policy, policy), "acting")
 
     def world_step(self) -> Callable[[], Any]:
-        """Return a function that computes one step of all worlds, the same with each call."""
+        """Return a function that computes one step of all worlds, without gradients, the same with each call."""
         drawn = self._acting_noise()
 
         def act(worlds: Worlds) -> Tensor:
             return step_policy(self.policy, self.by_run(worlds.obs), drawn, self.memory)[0].flatten(0, 1)
 
-        return self.step_of(act, self._step_noise())
+        return torch.no_grad()(self.step_of(act, self._step_noise()))
 
     @torch.no_grad()
     def next(self) -> Batch:

@@ -69,13 +69,14 @@ class OnPolicyCollector(Source):
         """Return the observations of new worlds (R W ...)."""
         return tree_map(lambda leaf: leaf.unflatten(0, (self.runs, -1)), self.start()[1])
 
+    @torch.no_grad()
     def world_step(self) -> Callable[[], Any]:
-        """Return a function that computes one step of new worlds, the same with each call."""
+        """Return a function that computes one step of new worlds, without gradients, the same with each call."""
         spec, (state, obs) = self.env.spec, self.start()
         noise = self.rng.uniform("step", self.config.worlds, spec.step_noise).flatten(0, 1)
         still = torch.zeros(len(noise), spec.agents, spec.action, dtype=noise.dtype, device=noise.device)
         action = obs.legal.to(torch.uint8).argmax(-1) if spec.choices else still
-        return lambda: self._step(self.env, state, action, noise, obs)
+        return torch.no_grad()(lambda: self._step(self.env, state, action, noise, obs))
 
     @torch.no_grad()
     def next(self) -> Batch:

@@ -1,6 +1,5 @@
-"""Signal handling: the first signal stops a run after its update, the second ends the process; a time limit."""
+"""Signal handling: the first signal stops a run after its update, the second ends the process."""
 
-import math
 import os
 import signal
 import sys
@@ -12,11 +11,6 @@ from typing import Any
 
 Handler = Callable[[int, FrameType | None], None]
 ENDING = (signal.SIGINT, signal.SIGTERM)
-AGAIN_S = 5.0  # seconds between repetitions of an interruption, which code that suppresses exceptions may lose
-
-
-class TimeLimit(BaseException):
-    """The time of a block is up. It is no ``Exception``, so that handlers of errors in the block let it pass."""
 
 
 def exit_immediately() -> AbstractContextManager[None]:
@@ -66,32 +60,6 @@ def defer_interrupt() -> Iterator[None]:
         yield
     if received:
         raise KeyboardInterrupt
-
-
-@contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Interrupt the block after ``seconds``; without effect in other threads than the main one, and on Windows.
-
-    Raises:
-        TimeLimit: The block took longer.
-    """
-    if math.isinf(seconds) or current_thread() is not main_thread() or not hasattr(signal, "SIGALRM"):
-        yield
-        return
-
-    def handler(number: int, frame: FrameType | None) -> None:
-        raise TimeLimit
-
-    before = signal.signal(signal.SIGALRM, handler)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6), AGAIN_S)
-        try:
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0.0)
-    finally:  # again, because an alarm could interrupt the line above
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
 
 
 @contextmanager

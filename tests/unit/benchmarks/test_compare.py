@@ -3,12 +3,14 @@
 from typing import Any
 
 import pytest
+import torch
 
 from tests.support.fixtures_config import TINY, sizes
 from uavlab.benchmarks import compare as module
-from uavlab.benchmarks.compare import Call, build_call, compare, compare_calls, learning
+from uavlab.benchmarks.compare import Call, build_call, compare, compare_calls, learning, prepare_pieces
 from uavlab.benchmarks.timing import WARM_UP
 from uavlab.core.errors import ConfigError
+from uavlab.experiment import build
 from uavlab.experiment.config import configure, toggle_layer
 from uavlab.runtime.runtime import Runtime
 
@@ -54,6 +56,54 @@ def test_a_cycle_steps_and_learns() -> None:
         first, second = one.call(), one.call()
     assert first.metrics.keys() == second.metrics.keys()
     assert not first.metrics["q"].equal(second.metrics["q"])
+
+
+def test_pieces_of_one_run_share_its_learner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is built once, and not where a piece is unknown."""
+    built = []
+    assemble = build.assemble
+    monkeypatch.setattr(build, "assemble", lambda *args: built.append(1) or assemble(*args))
+    config = configure("leader_follower", TINY)
+    with pytest.raises(ConfigError, match="no piece 'nope' to time"):
+        prepare_pieces(config, ("cycle", "nope"))
+    assert built == []
+    calls = prepare_pieces(config, ("cycle", "update", "acting"))
+    assert list(calls) == ["cycle", "update", "acting"]
+    assert built == [1]
+    assert all(one.first_s > 0 for one in calls.values())
+    first = calls["update"].call().metrics["q"].clone()
+    calls["cycle"].call()
+    assert not calls["update"].call().metrics["q"].equal(first)
+
+
+def test_a_compilation_can_be_refused() -> None:
+    """Nothing is compiled, and the error arrives as it is."""
+    names: list[str] = []
+
+    def refuse(name: str) -> None:
+        names.append(name)
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        prepare_pieces(configure("leader_follower", TINY, {"compile": "default"}), ("cycle",), refuse)
+    assert len(names) == 1
+
+
+@pytest.mark.parametrize("env", ["mapping", "pursuit", "leader_follower"])
+def test_what_a_cycle_compiles_its_pieces_find_compiled(env: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs, plain = list[str](), torch.compile
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(piece)
+        return graph.forward
+
+    monkeypatch.setattr(torch, "compile", lambda fn, **options: plain(fn, **options | {"mode": None}, backend=backend))
+    config, piece = configure(env, sizes(env), {"compile": "default"}), "cycle"
+    rt, *parts = build.assemble(config)
+    for piece in ("cycle", *config.task.collector.calls):
+        with rt.scope():
+            module._piece(config, piece, rt, *parts)()
+    assert set(graphs) == {"cycle"}
 
 
 def test_curves_hold_the_scores_of_each_run() -> None:

@@ -3,6 +3,8 @@
 import json
 import math
 import time
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -18,15 +20,16 @@ STEPS = {"rollout_steps": 12, "minibatches": 8, "spares": 3}
 
 
 @pytest.mark.parametrize(
-    ("cycle_ms", "every", "untried"),
+    ("cycle_ms", "every", "untried", "limit", "left"),
     [
-        (10.0, False, ["recompute=on", "deterministic=on"]),
-        (400.0, False, ["recompute=on", "deterministic=on", "acting=loop"]),
-        (400.0, True, []),
+        (10.0, False, ["recompute=on", "deterministic=on"], None, profile_run.LIMIT_S),
+        (400.0, False, ["recompute=on", "deterministic=on", "acting=loop"], 300.0, 300.0),
+        (400.0, True, [], None, math.inf),
+        (400.0, True, [], 20.0, 20.0),
     ],
 )
 def test_what_saves_no_time_is_not_tried(
-    monkeypatch: pytest.MonkeyPatch, cycle_ms: float, every: bool, untried: list[str]
+    monkeypatch: pytest.MonkeyPatch, cycle_ms: float, every: bool, untried: list[str], limit: float | None, left: float
 ) -> None:
     """Of slow cycles, neither are the values of the plain reference; the text says so."""
     changes = {"recompute=on": {"recompute": "on"}, "deterministic=on": {"deterministic": "on"}}
@@ -34,7 +37,7 @@ def test_what_saves_no_time_is_not_tried(
 
     def measure(base: Any, changed: Any, cycle_ms: float, rounds: int, most: int | None, until: float) -> Any:
         assert most == (None if every else profile_run.WORTH)
-        assert until == (math.inf if every else 1e9 + profile_run.LIMIT_S)
+        assert until == 1e9 + left
         gain = {"predicted": 1.0, "measured": 1.0, "low": 1.0, "high": 1.0, "first_call_s": 0.0}
         return [{"toggle": name, **gain} for name in changed], {"compile=default": "fell back: why"}
 
@@ -42,12 +45,34 @@ def test_what_saves_no_time_is_not_tried(
     monkeypatch.setattr(profile_run, "measure_changes", measure)
     monkeypatch.setattr(profile_run, "candidates", lambda config: changes)
     monkeypatch.setattr(profile_run, "_watch", lambda config, trace, stacks: record(cycle_ms=cycle_ms))
-    measured = profile_preset("leader_follower", TINY, every=every)
+    measured = profile_preset("leader_follower", TINY, every=every, limit=limit)
     assert measured["untried"] == untried
     assert {row["toggle"] for row in measured["candidates"]} == changes.keys() - set(untried)
     assert "\ncompile=default: fell back: why" in repr(measured)
     assert "<p>compile=default: fell back: why</p>" in measured._repr_html_()
     assert (f"not tried: {', '.join(untried)}; --all" in repr(measured)) == bool(untried)
+
+
+def test_sizes_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every run that is compared has the sizes that were measured first."""
+    chosen, seen = count(4), list[int]()
+
+    def configure_once(preset: str, *layers: dict[str, Any]) -> Any:
+        auto = not any("worlds" in layer for layer in layers)
+        config = configure(preset, *layers, {"worlds": next(chosen)} if auto else {})
+        return replace(config, chosen={"worlds": "measured"}) if auto else config
+
+    def measure(base: Any, changed: Any, *_: Any) -> Any:
+        seen.extend(one.source.worlds for one in (base, *changed.values()))
+        return [], {}
+
+    monkeypatch.setattr(profile_run, "configure", configure_once)
+    monkeypatch.setattr(profile_run, "measure_changes", measure)
+    monkeypatch.setattr(profile_run, "_watch", lambda config, trace, stacks: record(cycle_ms=1.0))
+    monkeypatch.setattr(profile_run, "_time_cycle", lambda config: seen.append(config.source.worlds) or 1.0)
+    profile_preset("pursuit", {"rollout_steps": 4, "minibatches": 4})
+    assert set(seen) == {4}
+    assert len(seen) > 3
 
 
 @pytest.mark.parametrize("limit", [-1.0, math.nan])
@@ -61,14 +86,16 @@ def test_a_limit_below_0_is_refused(limit: float) -> None:
     [
         ("pursuit", STEPS, 0.2, (6, 4, 2)),  # halves suffice
         ("pursuit", STEPS, 0.3, (3, 2, 1)),
-        ("pursuit", STEPS, 50.0, (3, 2, 1)),  # quarters are the least
+        ("pursuit", STEPS, 2.0, (3, 2, 1)),  # quarters are the least with whole minibatches
+        ("pursuit", STEPS, 5.0, (1, 1, 1)),
         ("pursuit", STEPS, 0.1, None),
         ("pursuit", {**STEPS, "spares": 1, "memory": 4}, 50.0, None),  # minibatches are of worlds
         ("mapping", {"worlds": 8, "minibatches": 4}, 2.0, (2, 1)),  # batches are of whole episodes
         ("mapping", {"worlds": 24, "minibatches": 4}, 4.0, (3, 1)),  # half a minibatch of 6 worlds suffices
         ("mapping", {"worlds": 24, "minibatches": 4}, 5.0, (2, 1)),
         ("mapping", {"worlds": 24, "minibatches": 4}, 50.0, (1, 1)),
-        ("mapping", {"worlds": 6, "minibatches": 4}, 50.0, (3, 2)),  # halves are the least
+        ("mapping", {"worlds": 6, "minibatches": 4}, 1.5, (3, 2)),
+        ("mapping", {"worlds": 6, "minibatches": 4}, 50.0, (1, 1)),  # smaller minibatches, too
         ("leader_follower", TINY, 50.0, None),
     ],
 )
@@ -82,7 +109,7 @@ def test_a_long_cycle_is_shortened(
     """The time of its shortest part, mostly a quarter, predicts that of the whole."""
     monkeypatch.setattr(profile_run, "_time_cycle", lambda config: quarter)
     config = configure(preset, settings)
-    shortened = shorten(preset, settings)
+    shortened = shorten(config, settings)
     assert (shortened and tuple(shortened["settings"].values())) == expected
     if shortened:
         configure(preset, settings, shortened["settings"])  # is valid

@@ -1,7 +1,7 @@
 """Changes of toggles are listed, predicted from the parts of a cycle, and measured; what compiles too long is not."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -41,15 +41,21 @@ def test_what_is_hopeless_on_a_cpu_is_not_tried() -> None:
 class Bench:
     """Pieces without content, whose rows have times made by hand; ``order`` lists what was done."""
 
-    def __init__(self, fell_back: Sequence[str] = (), slow: str = "") -> None:
-        self.fell_back, self.slow = fell_back, slow
+    def __init__(self, fell_back: Sequence[str] = (), seconds: Mapping[str, float] | None = None) -> None:
+        self.fell_back, self.seconds = fell_back, seconds or {}
         self.order: list[str] = []
+        self.time = 0.0
 
-    def prepare(self, config: Config, pieces: Sequence[str]) -> dict[str, Call]:
+    def prepare(
+        self, config: Config, pieces: Sequence[str], before_compile: Callable[[str], Any] = lambda name: None
+    ) -> dict[str, Call]:
         toggles = config.toggles
         name = next((key for key, change in CHANGES.items() if change.items() <= vars(toggles).items()), "")
-        for _ in range(5000 if name and name == self.slow else 0):
-            time.sleep(0.001)
+        if toggles.compile != "off":
+            before_compile("acting")
+        self.time += self.seconds.get(name, 0.0)
+        if toggles.compile != "off":
+            before_compile("update")
         self.order.append(f"prepare {name}")
         rt = Runtime(fell_back={"adam": "why"} if name in self.fell_back else {})
         return {piece: Call(lambda piece=piece: piece, rt) for piece in pieces}  # type: ignore[misc]
@@ -62,6 +68,7 @@ class Bench:
         return [{"setting": name, "ms": ms[name], "over_first": ms[""] / ms[name], **other} for name in calls]
 
     def measure(self, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple[list[dict[str, Any]], dict[str, str]]:
+        monkeypatch.setattr(time, "monotonic", lambda: self.time)
         monkeypatch.setattr(trials, "prepare_pieces", self.prepare)
         monkeypatch.setattr(trials, "compare_calls", self.compare)
         base = configure("leader_follower", TINY, {"acting": "loop", "adam": "single", "compile": "off"})
@@ -82,7 +89,7 @@ def test_what_compiles_is_measured_last(monkeypatch: pytest.MonkeyPatch) -> None
     bench.measure(monkeypatch, most=1)
     assert bench.order == [
         *("prepare ", "prepare a", "prepare b", "update ,a,b", "acting ,a,b", "environment ,a,b", "cycle ,a"),
-        *("prepare ", "prepare c", "update ,c", "acting ,c", "environment ,c", "cycle ,c"),
+        *("prepare c", "update ,c", "acting ,c", "environment ,c", "cycle ,c"),
     ]
 
 
@@ -97,12 +104,11 @@ def test_what_has_no_effect_in_either_run_does_not_matter(monkeypatch: pytest.Mo
     assert ({row["toggle"] for row in rows}, failed) == (set("abc"), {})
 
 
-def test_a_long_compilation_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, failed = (bench := Bench(slow="c")).measure(monkeypatch, until=time.monotonic() + 0.1)
+def test_what_is_not_compiled_in_time_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its second function would be compiled at 11 s; what does not compile has no limit."""
+    bench = Bench(seconds={"a": 30.0, "c": 11.0})
+    rows, failed = bench.measure(monkeypatch, until=40.5)
     assert ([row["toggle"] for row in rows], failed) == (["a", "b"], {"c": trials.LATE})
-    assert bench.order[-2:] == ["cycle ,a,b", "prepare "]
-
-
-def test_only_compilation_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, failed = Bench().measure(monkeypatch, until=time.monotonic() - 1)
-    assert ([row["toggle"] for row in rows], failed) == (["a", "b"], {"c": trials.LATE})
+    assert bench.order[-1] == "cycle ,a,b"
+    rows, failed = Bench(seconds={"a": 30.0, "c": 10.0}).measure(monkeypatch, until=40.5)
+    assert ([row["toggle"] for row in rows], failed) == (["c", "a", "b"], {})

@@ -1,24 +1,21 @@
-"""The first signal stops a run, the second ends the process; Ctrl-C waits for the end of a block; a limit ends one."""
+"""The first signal stops a run, the second ends the process, and Ctrl-C waits for the end of a block."""
 
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
 
-from uavlab.experiment import signals
-from uavlab.experiment.signals import ENDING, TimeLimit, defer_interrupt, exit_immediately, graceful_stop, time_limit
+from uavlab.experiment.signals import ENDING, defer_interrupt, exit_immediately, graceful_stop
 
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
     """Check that every handler is back in its place."""
-    before = [signal.getsignal(number) for number in (*ENDING, signal.SIGALRM)]
+    before = [signal.getsignal(number) for number in ENDING]
     yield
-    assert [signal.getsignal(number) for number in (*ENDING, signal.SIGALRM)] == before
-    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert [signal.getsignal(number) for number in ENDING] == before
 
 
 def interrupt() -> None:
@@ -103,62 +100,3 @@ def test_other_threads_are_left_alone() -> None:
 def test_at_once_gives_handlers_back() -> None:
     with exit_immediately():
         assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
-
-
-def wait(steps: int = 5000) -> str:
-    for _ in range(steps):
-        time.sleep(0.001)
-    return "done"
-
-
-class TestTimeLimit:
-    @pytest.mark.parametrize("seconds", [0.02, 0.0, -1.0])
-    def test_it_ends_a_block(self, seconds: float) -> None:
-        with pytest.raises(TimeLimit), time_limit(seconds):
-            wait()
-
-    @pytest.mark.parametrize("seconds", [60.0, float("inf")])
-    def test_a_short_block_is_done(self, seconds: float) -> None:
-        with time_limit(seconds):
-            assert wait(2) == "done"
-
-    def test_an_error_of_the_block_passes(self) -> None:
-        with pytest.raises(KeyError), time_limit(60.0):
-            raise KeyError
-
-    def test_handlers_of_errors_let_it_pass(self) -> None:
-        def block() -> None:
-            try:
-                wait()
-            except Exception:
-                pytest.fail("caught as an error")
-
-        with pytest.raises(TimeLimit), time_limit(0.02):
-            block()
-
-    def test_it_comes_again_where_it_was_suppressed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        suppressed = []
-
-        def block() -> None:
-            try:
-                wait()
-            except BaseException as error:
-                suppressed.append(type(error))
-            wait()
-
-        monkeypatch.setattr(signals, "AGAIN_S", 0.02)
-        with pytest.raises(TimeLimit), time_limit(0.02):
-            block()
-        assert suppressed == [TimeLimit]
-
-    def test_other_threads_have_none(self) -> None:
-        results: list[str] = []
-
-        def block() -> None:
-            with time_limit(0.0):
-                results.append(wait(2))
-
-        thread = threading.Thread(target=block)
-        thread.start()
-        thread.join()
-        assert results == ["done"]
