@@ -78,7 +78,7 @@ def profile(
         trace: Where to write a trace for Perfetto.
         every: Measure every usable toggle, not only the most promising, and whole cycles, not shorter ones.
         stacks: Name the function that calls each operator.
-        limit: Time after the start (s) beyond which no further function is compiled for a trial; None: 60 s, or
+        limit: Time after the start (s) beyond which no further function is compiled for a trial; None: 75 s, or
             with ``every`` no limit.
 
     Returns:

@@ -27,7 +27,7 @@ WARM, CYCLES = 10, 60  # cycles before and during monitoring, at most
 LONG_S = 0.3  # seconds of a cycle of which one is recorded instead of several
 SHORT_S = 0.5  # seconds of a cycle beyond which a shorter one is profiled
 LARGE_S = 2.0  # seconds of a cycle of few minibatches beyond which they become smaller
-LIMIT_S = 60.0  # seconds after the start, beyond which no further function is compiled for a trial
+LIMIT_S = 75.0  # seconds after the start, beyond which no further function is compiled for a trial
 UPDATES = 10  # timed updates, of which the quickest counts, as for ceilings, at most
 WORTH = 3  # toggles that are measured by default, by their predicted speed-up, and as many that are compiled
 

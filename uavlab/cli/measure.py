@@ -184,7 +184,7 @@ def _report(record: Record, text: str, out: Path | None) -> Record:
 @click.option(
     "--limit",
     type=click.FloatRange(min=0),
-    help="Seconds after the start beyond which no further function is compiled for a trial (60; with --all no limit).",
+    help="Seconds after the start beyond which no further function is compiled for a trial (75; with --all no limit).",
 )
 @click.option("--out", type=OutputFile(), help="Also write the record to this JSON file.")
 @as_json
