@@ -104,7 +104,7 @@ def profile_preset(
         ConfigError: The settings are not valid, or do not fit this machine, or the limit is below 0.
     """
     limit = limit if limit is not None else math.inf if every else LIMIT_S
-    if not limit >= 0:
+    if not limit >= 0:  # refuses nan, too
         raise ConfigError(f"limit: got {limit} s; expected at least 0.")
     until = time.monotonic() + limit
     config = configure(preset, *layers)

@@ -80,10 +80,12 @@ def measure_changes(
     """
     pieces = ("cycle", *base.task.collector.calls)  # the first call of a cycle includes all warm-up
     rows, failed = list[Row](), dict[str, str]()
-    reference = prepare_pieces(base, pieces) if changed else {}
+    if not changed:
+        return rows, failed
+    reference = prepare_pieces(base, pieces)
+    without = reference["cycle"].rt.fell_back
     for compiled in (False, True):
         group = {name: one for name, one in changed.items() if (one.toggles.compile != "off") == compiled}
-        without = reference["cycle"].rt.fell_back if group else ()
         calls, reasons = _prepare(group, pieces, without, until)
         rows += _measure({"": reference, **calls}, cycle_ms, rounds, most) if calls else []
         failed |= reasons
@@ -94,7 +96,7 @@ def measure_changes(
 def _prepare(
     group: Mapping[str, Config], pieces: Sequence[str], without: Collection[str], until: float
 ) -> tuple[dict[str, dict[str, Call]], dict[str, str]]:
-    """Return the calls of each run, and why others have none; toggles in ``without`` have no effect in any of them."""
+    """Return the calls of each run, and why others have none; toggles in ``without`` lack effect without a change."""
 
     def check_time(function: str) -> None:
         if time.monotonic() > until:
