@@ -8,7 +8,7 @@ CASES := -m "not soak" -n 2 --dist loadfile --nbval
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /make \1: /p' Makefile
 
-setup: ## install the pinned packages into .venv; PYTHON=python3.12 and TORCH_INDEX=URL choose Python and the torch build
+setup: ## install the pinned packages into .venv; PYTHON=python3.12 chooses Python; TORCH=cpu, TORCH=cu130 or TORCH=URL the build of torch
 	@command -v "$(PYTHON)" >/dev/null || { echo "setup: no $(PYTHON) here; install Python 3.11 or newer." >&2; exit 1; }
 	@"$(PYTHON)" tools/setup.py $(if $(filter command,$(origin PYTHON)),--this-python)
 

@@ -28,7 +28,7 @@ MACS += [f"macosx_10_{n}_universal2" for n in range(16, 8, -1)]
 LEGACY = ("manylinux2014", "manylinux2010", "manylinux1", "linux")
 HEAD = """\
 # The digests of all wheels that `make setup` may install, made from constraints.txt by `python tools/lock.py`.
-# Torch is not among them: TORCH_INDEX chooses its build, which brings CUDA packages of its own.
+# Torch is not among them: TORCH chooses its build, which brings CUDA packages of its own.
 """
 
 Requires = Mapping[str, Iterable[str]]
@@ -71,9 +71,10 @@ def pins(text: str) -> list[str]:
 
 
 def roots() -> list[str]:
-    """Return what ``make setup`` asks for: the requirements of this package and of all its extras."""
+    """Return what ``make setup`` asks for: the requirements of this package and of its extras but ``video``."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    texts = [*project["dependencies"], *(text for extra in project["optional-dependencies"].values() for text in extra)]
+    extras = [texts for extra, texts in project["optional-dependencies"].items() if extra != "video"]
+    texts = [*project["dependencies"], *(text for extra in extras for text in extra)]
     return [text for text in texts if Requirement(text).name != project["name"]]
 
 

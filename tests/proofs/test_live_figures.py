@@ -16,7 +16,6 @@ RUNS = 20
 PATIENCE_MS = 240_000
 
 SETUP = """import time
-import ipywidgets
 import plotly.graph_objects as go
 import uavlab as ul
 from IPython.display import display
@@ -32,13 +31,6 @@ def draw(show):
     return charts.bars(rows, by="agents", title="Twice as fast", caption="Two teams.")"""
 LIVE = """await train(ul.start("leader_follower_quick", settings=tiny))"""
 VIEWS = """views(draw, show=["speed-up", "time"])"""
-WIDGET = """figure = go.FigureWidget(draw("time"))
-figure._config = {**figure._config, "responsive": True}
-display(ipywidgets.VBox([figure]))
-for number in range(3):
-    time.sleep(0.1)
-    with figure.batch_update():
-        figure.data[0].y = [1.0, 2.0 + number]"""
 IGNORED = """picture = display(charts.lines([], "agents", "ms", title="Empty"), display_id=True)
 from plotly.io import to_json
 import json
@@ -60,7 +52,7 @@ def faults_of_runs(notebook: OpenNotebook, cell_id: str, runs: int) -> list[list
 def test_no_figure_is_empty_narrow_or_cut(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, proof: Callable[[str, str], None]
 ) -> None:
-    write_notebook(tmp_path, SETUP, LIVE, VIEWS, WIDGET, IGNORED)
+    write_notebook(tmp_path, SETUP, LIVE, VIEWS, IGNORED)
     with busy_cores(), browsing() as watched, serving(tmp_path, tmp_path_factory.mktemp("jupyter")) as url:
         page: Any = watched.page
         page.set_default_timeout(PATIENCE_MS)
@@ -72,7 +64,6 @@ def test_no_figure_is_empty_narrow_or_cut(
         notebook.cell("cell-2").get_by_text("time", exact=True).click()
         page.wait_for_function("() => document.body.innerText.includes('Time grows with the team')")
         assert notebook.cell("cell-2").evaluate(FAULTS) == []
-        assert any(faults_of_runs(notebook, "cell-3", 3))  # a figure as a widget, which this project had
-        assert "empty" in faults_of_runs(notebook, "cell-4", 1)[0]  # a figure that is changed in place
+        assert "empty" in faults_of_runs(notebook, "cell-3", 1)[0]  # a figure that is changed in place
         assert watched.outside(url) == []
     proof("figures in JupyterLab", f"{2 * RUNS} re-runs of a live and of a view cell on busy cores, none empty or cut")

@@ -26,7 +26,7 @@ class Machine:
             monkeypatch.setattr(self.setup, name, value)
         monkeypatch.setattr(self.setup, "PYTHON", root / ".venv" / "bin" / "python")
         monkeypatch.setattr(self.setup.subprocess, "run", self.program)
-        monkeypatch.delenv("TORCH_INDEX", raising=False)
+        monkeypatch.delenv("TORCH", raising=False)
         self.free(100e9)
         for name in ("pyproject.toml", "constraints.txt", "requirements.lock"):
             (root / name).write_text("")
@@ -45,11 +45,11 @@ class Machine:
         self.ran.append(" ".join(command[2:]).replace(str(self.root), "."))
         return subprocess.CompletedProcess(command, self.code)
 
-    def make(self, *arguments: str, index: str = "") -> list[str]:
+    def make(self, *arguments: str, torch: str = "") -> list[str]:
         """Run the set-up and return what it ran."""
         self.ran: list[str] = []
         self.monkeypatch.setattr(sys, "argv", ["setup.py", *arguments])
-        self.monkeypatch.setenv("TORCH_INDEX", index)
+        self.monkeypatch.setenv("TORCH", torch)
         self.setup.main()
         return self.ran
 
@@ -73,11 +73,17 @@ def test_the_first_time_installs_and_the_second_does_nothing(machine: Machine) -
     assert machine.make() == []
 
 
+@pytest.mark.parametrize("build", ["cpu", "cu130"])
+def test_a_build_of_torch_is_named_by_its_folder(machine: Machine, build: str) -> None:
+    address = f"https://download.pytorch.org/whl/{build}"
+    assert machine.make(torch=build) == [VENV, LOCKED, INDEXED.replace("file:///cpu", address), PACKAGE]
+
+
 def test_torch_comes_from_its_own_index_and_stays(machine: Machine) -> None:
-    assert machine.make(index="file:///cpu") == [VENV, LOCKED, INDEXED, PACKAGE]
+    assert machine.make(torch="file:///cpu") == [VENV, LOCKED, INDEXED, PACKAGE]
     assert machine.make() == []  # later commands need not name it again
-    assert machine.make(index="file:///cpu") == []
-    assert machine.make(index="file:///other") == [LOCKED, INDEXED.replace("cpu", "other"), PACKAGE]
+    assert machine.make(torch="file:///cpu") == []
+    assert machine.make(torch="file:///other") == [LOCKED, INDEXED.replace("cpu", "other"), PACKAGE]
     assert "file:///" not in machine.setup.STAMP.read_text()  # an address may hold a password
 
 
@@ -134,7 +140,7 @@ def test_a_full_disk_is_told_before_anything_is_written(
         machine.make()
     assert machine.ran == []
     machine.free(5e9)
-    machine.make(index="file:///cpu")
+    machine.make(torch="file:///cpu")
     assert "CUDA" not in capsys.readouterr().out
     shutil.rmtree(machine.setup.VENV)
     machine.make()

@@ -108,7 +108,7 @@ def _gpus() -> list[Row]:
         gpus = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
         return [Row(f"GPU {i}", f"{gpu.name}, {gpu.total_memory / GB:.0f} GB") for i, gpu in enumerate(gpus)]
     if torch.version.cuda is None:
-        why = "This build of torch has no CUDA; with an NVIDIA GPU, install a CUDA build (make setup TORCH_INDEX=URL)."
+        why = "This build of torch has no CUDA; with an NVIDIA GPU, install a CUDA build (make setup TORCH=cu130)."
     elif (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         why = f"CUDA_VISIBLE_DEVICES={visible!r} shows none to torch; unset it or name one that nvidia-smi lists."
     else:
