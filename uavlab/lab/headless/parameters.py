@@ -5,6 +5,7 @@ import keyword
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,18 +26,18 @@ def parameters(namespace: Mapping[str, Any], /, **declared: Any) -> SimpleNamesp
 
     In the second cell: ``P = parameters(globals(), updates=(int, 1, 99), mode=("fast", "exact"), out_dir=str)``.
     Each name is declared by a type, ``(type, low, high)`` with both ends allowed, or a tuple of choices; ``seed``,
-    ``device`` and ``threads`` need none (see ``COMMON``). A bool is not accepted as an int, an int is accepted as a
-    float, and a float must be finite. The names of papermill's injected cell are checked too.
+    ``device`` and ``threads`` need none (see ``COMMON``). A bool is not accepted as an int; an int is accepted as a
+    float, a whole float as an int, and a float must be finite. Text is read as YAML where a list or a bool is declared,
+    because ``papermill -p agents "[2, 4]"`` passes it as text. The names of papermill's injected cell are checked too.
 
     Raises:
         ConfigError: Names are unknown or missing, or values do not fit; one message lists all problems.
     """
     declared = {name: spec for name, spec in COMMON.items() if name in namespace} | declared
     unknown = {name: None for name in _injected(namespace) if name not in declared}
-    values = {name: namespace.get(name, MISSING) for name in declared}
+    values = {name: _convert(namespace.get(name, MISSING), spec) for name, spec in declared.items()}
     _refuse("this notebook", list(_problems(unknown | values, declared)), declared)
-    floats = {name for name, spec in declared.items() if float in (spec if isinstance(spec, tuple) else [spec])}
-    return SimpleNamespace(**{name: float(value) if name in floats else value for name, value in values.items()})
+    return SimpleNamespace(**values)
 
 
 def declared_parameters(path: Path) -> dict[str, type]:
@@ -90,8 +91,9 @@ def check_values(path: Path, values: Mapping[str, Any]) -> None:
         ConfigError: A name is unknown or is code, or a value does not fit; one message lists all problems.
     """
     kinds = declared_parameters(path)
-    ranges = _declared_ranges(path)
-    problems = list(_problems(values, {name: ranges.get(name, kind) for name, kind in kinds.items()}))
+    declared = kinds | {name: spec for name, spec in _declared_ranges(path).items() if name in kinds}
+    converted = {name: _convert(value, declared[name]) if name in kinds else value for name, value in values.items()}
+    problems = list(_problems(converted, declared))
     if values and not kinds:
         problems.append("the notebook has no cell tagged 'parameters'")
     _refuse(path.name, problems, kinds)
@@ -157,6 +159,19 @@ def _problems(values: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterato
             yield f"'{name}' is missing from the parameters cell"
         elif not _fits(value, declared[name]):
             yield f"{name} = {quote(value)}, expected {_describe(declared[name])}"
+
+
+def _convert(value: Any, spec: Any) -> Any:
+    """Return a value as one of the declared type, where that changes no number; other values stay as they are."""
+    kind = spec[0] if isinstance(spec, tuple) else spec
+    if isinstance(value, str) and kind in (bool, list):
+        with suppress(ConfigError):
+            return yaml_value(value, "a parameter")
+    if kind is int and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if kind is float and _is_a(value, float):
+        return float(value)
+    return value
 
 
 def _fits(value: Any, spec: Any) -> bool:

@@ -24,7 +24,11 @@ class TestParameters:
         ("spec", "value"),
         [
             (int, True),
-            (int, 2.0),
+            (int, 2.5),
+            (bool, "perhaps"),
+            (list, "2, 4"),
+            (list, "["),
+            (str, 2.0),
             (int, "2"),
             (bool, 1),
             (float, math.nan),
@@ -42,6 +46,16 @@ class TestParameters:
     def test_refuses_what_does_not_fit(self, spec: object, value: object) -> None:
         with pytest.raises(ConfigError, match=r"this notebook: x = .*, expected .*\. Known: x\."):
             parameters({"x": value}, x=spec)
+
+    @pytest.mark.parametrize(
+        ("kind", "text", "expected"),
+        [(list, "[2, 4]", [2, 4]), (bool, "true", True), (int, "1e3", 1000), (float, "2", 2.0), (str, "true", "true")],
+    )
+    def test_takes_what_papermill_makes_of_its_own_option(self, kind: type, text: str, expected: object) -> None:
+        from papermill.cli import _resolve_type
+
+        value = vars(parameters(injected(x=_resolve_type(text)), x=kind))["x"]
+        assert (value, type(value)) == (expected, type(expected))
 
     def test_tells_all_problems_at_once(self) -> None:
         with pytest.raises(ConfigError) as caught:
