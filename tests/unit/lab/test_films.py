@@ -47,7 +47,7 @@ def test_an_animation_has_every_frame(short: go.Figure, suffix: str, tmp_path: P
 
 
 def test_a_film_as_mp4_has_every_frame(short: go.Figure, tmp_path: Path, squares: None) -> None:
-    av = pytest.importorskip("av", reason="the extra video is not installed")
+    av = pytest.importorskip("av", reason="no PyAV: the extra video is not part of make setup")
     short.layout.updatemenus[0].buttons[0].args[1]["frame"]["duration"] = 250
     films.write(short, path := tmp_path / "flight.mp4")
     with av.open(str(path)) as film:
