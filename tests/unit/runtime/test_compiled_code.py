@@ -86,9 +86,13 @@ def test_what_a_killed_process_left_is_removed(folder: Path) -> None:
 
 
 def test_a_compilation_that_fails_leaves_nothing(folder: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), compilation():
-        (folder / "short.so").touch()
-        raise KeyboardInterrupt
+    def interrupt() -> None:
+        with compilation():
+            (folder / "short.so").touch()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupt()
     assert names(folder) == {"ab/one.so", "two.py"}
 
 
