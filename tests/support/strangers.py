@@ -219,6 +219,6 @@ class Chance(Hill):
         return self.seen(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
-        seen, *others = super().step(action)
+        _, *others = super().step(action)
         self.place += 0.01 * np.random.default_rng().uniform() * (self.kind == "steps")
         return self.seen(), *others

@@ -147,10 +147,10 @@ class Cache:
             self._end()
 
     def _end(self) -> None:
-        if self.workers is not None:
-            self.workers.close()
-        self.workers = None
+        workers, self.workers = self.workers, None
         self._forget()
+        if workers is not None:
+            workers.close()
 
     def _ready(self, batch: int) -> Workers:
         """Return running workers with rows for a batch."""

@@ -132,6 +132,8 @@ class Worker:
     def close(self, deadline: float = 0.0) -> str:
         """End the process and all that it started; return why its copies were not closed before the deadline."""
         why = ""
+        if self.alive < 0:  # it was closed before
+            return why
         if deadline and not self.hangs and self.process.poll() is None:
             self.ask_to_close()
             try:
@@ -139,7 +141,7 @@ class Worker:
                     pass
                 why = answer["closed"] and f"it raised {answer['closed']}"
             except Lost as error:
-                why = str(error) if self.process.poll() != 0 else ""  # it has ended by itself
+                why = str(error) if self.hangs else ""  # else it has ended by itself
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -196,11 +198,15 @@ def _close_all(origin: Origin, workers: Sequence[Worker]) -> None:
     for worker in workers:
         worker.ask_to_close()
     deadline = time.monotonic() + CLOSE_S
-    reasons = [why for worker in workers if (why := worker.close(deadline))]
+    try:
+        reasons = [why for worker in workers if (why := worker.close(deadline))]
+    finally:  # after an interrupt, too
+        for worker in workers:
+            worker.close()
     if reasons:
         warnings.warn(
-            f"{origin.name}: close of an environment failed, because {reasons[0]}; what it started was killed. Expected "
-            f"an end within {CLOSE_S:g} s.",
+            f"{origin.name}: close of an environment failed, because {reasons[0]}; what it started was killed. "
+            f"Expected an end within {CLOSE_S:g} s.",
             FallbackWarning,
             stacklevel=2,
         )

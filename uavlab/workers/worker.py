@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,9 @@ def main() -> None:
         if rows is None and task["memory"] is not None:  # not before the description was compared, which fits it
             rows = rows_in(mmap.mmap(task["memory"], 0), description, task["copies"])
         answer(_serve(json.loads(line), teams, rows, another, spare))
-    answer(_close(envs))
+    closed = _close(envs)
+    with suppress(OSError):  # nobody listens
+        answer(closed)
 
 
 def _close(envs: list[Any]) -> dict[str, Any]:

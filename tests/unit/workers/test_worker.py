@@ -33,8 +33,9 @@ def talk(factory: str, *lines: Any, arguments: Any = None) -> tuple[list[dict[st
             stream.write(json.dumps(line) + "\n")
             stream.flush()
             answers.append(json.loads(stream.readline()))
+    code = process.wait(20)
     os.close(alive)
-    return answers, process.wait(20)
+    return answers, code
 
 
 def test_the_first_answer_describes_and_a_closed_socket_ends_the_process() -> None:
