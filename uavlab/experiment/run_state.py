@@ -26,12 +26,8 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 SEGMENT = "replay-"  # replay is saved in segments, so that unchanged ones are not written again
-LATE = (
-    "scaler",
-    "patience",
-    "best_by_group",
-    "plateau",
-)  # missing in checkpoints from before a setting or the task was changed
+# missing in checkpoints from before a setting or the task was changed
+LATE = ("scaler", "patience", "best_by_group", "plateau")
 TIMED = "minutes: how many updates fit into them depends on the machine"
 RETIRED = ("stage",)  # ignored leaves of worlds and rows in checkpoints of earlier versions; always zero
 RESHAPING = ("batch", "worlds", "interval", "ratio", "prefetch", "loader", "update", "priorities")  # shape a state

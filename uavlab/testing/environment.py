@@ -218,7 +218,7 @@ def _check_parameters(env: Env) -> None:
 
 
 def _check_chance(env: Env) -> None:
-    """Let an environment compare its copies, if it has some; that they differ is no violation."""
+    """Compare the copies of an environment that has some; that they differ is no violation."""
     if hasattr(env, "check_chance"):
         env.check_chance()
 

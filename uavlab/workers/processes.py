@@ -125,7 +125,7 @@ class Worker:
         return "".join(f", in {each[3]} at {os.path.basename(each[1])}:{each[2]}" for each in frames[:1])
 
     def ask_to_close(self) -> None:
-        """Let the process close its copies and end, without waiting for it."""
+        """Ask the process to close its copies and to end; do not wait for it."""
         with suppress(OSError):  # it has ended
             self.socket.shutdown(socket.SHUT_WR)
 
