@@ -325,9 +325,9 @@ def drive(run: Any) -> Record:
     """Train to the end with a progress bar; the first SIGINT or SIGTERM ends it after the update in progress."""
     from uavlab.core.installation import program
     from uavlab.experiment.progress_bar import watch
-    from uavlab.experiment.run_state import saves
+    from uavlab.experiment.run_state import not_exact, saves
 
-    for reason in run.not_exact_reasons:
+    for reason in not_exact(run):
         echo(one_line(f"not bit for bit repeatable: {reason}"))
     if run.done:
         echo("nothing to do: the target was reached before; --updates sets a farther one.")

@@ -10,6 +10,7 @@ from uavlab.core.cards import Html, card, folded, notes, table
 from uavlab.core.errors import ConfigError
 from uavlab.core.text import one_line, quote
 from uavlab.core.types import observation_shapes
+from uavlab.experiment.run_state import not_exact
 from uavlab.experiment.settings import format_kind, settings_of
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def run_card(run: "Run") -> str:
         "threads": run.machine["threads"],
         "folder": run.folder or "none, in memory",
     }
-    texts = [f"Not exact: {reason}" for reason in run.not_exact_reasons]
+    texts = [f"Not exact: {reason}" for reason in not_exact(run)]
     texts += [f"Fell back: {name}, {reason}" for name, reason in run.rt.fell_back.items()]
     texts += [f"Symptom at update {each.update}: {each.text}" for each in run.symptoms]
     return card(f"Run of {run.config.preset}", facts, notes(texts), _last_scores(run))

@@ -26,12 +26,8 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 SEGMENT = "replay-"  # replay is saved in segments, so that unchanged ones are not written again
-LATE = (
-    "scaler",
-    "patience",
-    "best_by_group",
-    "plateau",
-)  # missing in checkpoints from before a setting or the task was changed
+# missing in checkpoints from before a setting or the task was changed
+LATE = ("scaler", "patience", "best_by_group", "plateau")
 TIMED = "minutes: how many updates fit into them depends on the machine"
 RETIRED = ("stage",)  # ignored leaves of worlds and rows in checkpoints of earlier versions; always zero
 RESHAPING = ("batch", "worlds", "interval", "ratio", "prefetch", "loader", "update", "priorities")  # shape a state
@@ -146,7 +142,7 @@ def save(run: "Run", folder: Path) -> tuple[Path, int]:
         "values": run.config.values,
         "device": run.rt.device.type,
         "machine": run.machine,
-        "lifted": run.not_exact_reasons,
+        "lifted": not_exact(run),
         "forced": run.forced,
         "best_updates": run.best_team.updates[:, 0].tolist(),
         "rows": run.recorder.digest(),
@@ -216,6 +212,11 @@ def _kinds(tensors: Mapping[str, Tensor]) -> set[tuple[str, str, str]]:
     return {(name, str(tuple(tensor.shape)), str(tensor.dtype)) for name, tensor in tensors.items()}
 
 
+def not_exact(run: "Run") -> list[str]:
+    """Return why a run cannot be repeated bit for bit, also what its environment has noticed so far."""
+    return list(dict.fromkeys([*run.not_exact_reasons, *run.source.inexact()]))
+
+
 def status_record(run: "Run", reason: str) -> dict[str, Any]:
     """Return what ``run.json`` says about a run."""
     return {
@@ -227,7 +228,7 @@ def status_record(run: "Run", reason: str) -> dict[str, Any]:
         "seconds": round(run.seconds, 3),
         "seeds": list(run.rng.seeds),
         "digest": run.digest,
-        "not_exact": [*run.not_exact_reasons, *run.source.inexact()],
+        "not_exact": not_exact(run),
         **({"changes": changes_as_json(run.changes)} if run.changes else {}),
         "symptoms": [asdict(each) for each in run.symptoms],
         **({"chosen": run.config.chosen} if run.config.chosen else {}),

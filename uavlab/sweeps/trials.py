@@ -22,6 +22,7 @@ from uavlab.experiment.config import Config, Layer, configure, toggle_layer
 from uavlab.experiment.names import require_preset
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import CONFIG, lock_owner, sign_lock
+from uavlab.experiment.run_state import not_exact
 from uavlab.storage.files import json_digest, read_json, write_json
 from uavlab.sweeps.spec import Sweep
 
@@ -168,7 +169,7 @@ def _train_and_score(folder: Path, request: Mapping[str, Any], stop: Event) -> R
         "seconds": round(run.seconds, 3),
         "digest": run.digest,
         "device": run.machine.get("device"),
-        "not_exact": run.not_exact_reasons,
+        "not_exact": not_exact(run),
     }
 
 

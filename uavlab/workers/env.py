@@ -14,7 +14,7 @@ from torch import Tensor
 from uavlab.core.groups import team_spec
 from uavlab.core.registry import Resume
 from uavlab.core.types import ChoiceObs, EnvSpec, Group, Metric, tensors, tree_map
-from uavlab.workers.cache import INEXACT, Cache, World, cache_for, key_of
+from uavlab.workers.cache import Cache, World, cache_for, key_of
 from uavlab.workers.description import TERMINATED, TRUNCATED, Description, Rows
 from uavlab.workers.names import Origin
 
@@ -157,7 +157,16 @@ class External:
 
     def inexact(self) -> list[str]:
         """Return why a run cannot be repeated bit for bit."""
-        return [f"{self.origin.name}: {INEXACT}"] if self._cache.counts["inexact"] else []
+        reason = self._cache.reason
+        return [f"{self.origin.name}: {reason}"] if reason else []
+
+    def check_chance(self) -> None:
+        """Compare copies of the environment from one seed; where they differ, warn, and remember it for ``inexact``."""
+        self._cache.check_chance()
+
+    def notice(self, text: str) -> None:
+        """Warn that numbers came out otherwise than before, and remember it for ``inexact``."""
+        self._cache.notice(text)
 
     @property
     def _cache(self) -> Cache:

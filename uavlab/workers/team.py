@@ -31,6 +31,10 @@ class Alone:
         """Return the space of actions."""
         return self.env.action_space
 
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
+
     def reset(self, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """Start an episode."""
         obs, info = self.env.reset(seed=seed)
