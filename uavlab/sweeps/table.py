@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -86,6 +87,16 @@ class SweepTable:
     def failed(self) -> list[Row]:
         """Rows of trials that have no score."""
         return [row for row in self.rows if row.get("score") is None]
+
+    @property
+    def failure(self) -> str:
+        """Why the sweep is no success: no trial has a score; empty if one has."""
+        if len(self.failed) < len(self.rows):
+            return ""
+        counts = Counter(str(row["status"]) for row in self.rows)
+        states = ", ".join(f"{count} {status}" for status, count in counts.items())
+        reason = next((row["reason"] for row in self.rows if row["reason"]), "")
+        return one_line(f"no trial has a score: {states}{f'; the first: {reason}' if reason else ''}")
 
     @property
     def folders(self) -> list[Path]:
