@@ -32,7 +32,7 @@ def test_a_sweep_writes_its_table_and_its_page(monkeypatch: pytest.MonkeyPatch) 
     scripted(monkeypatch, work)
     ended = uavlab("sweep", "mine.yaml", "--json")
     assert ended.code == 0
-    assert "leader_follower              lr=0.1       2/2  0.600 [0.100, 1.100]\n" in ended.out
+    assert "leader_follower              lr=0.1       2/2  0.600 [-5.753, 6.953]\n" in ended.out
     assert "leader_follower-2e" not in ended.err
     assert ": diverged: nan" in ended.err
     record = ended.json
