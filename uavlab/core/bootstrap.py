@@ -72,6 +72,44 @@ def _student_quantile(free: float) -> float:
     return math.sqrt(free * part / (1 - part))
 
 
+def way(value: Ends, start: Ends, end: Ends) -> Ends | None:
+    """Return the share of the way from ``start`` to ``end`` that ``value`` went, and the ends of its interval.
+
+    The three are means of independent samples with their intervals. A share t is within if 0 is within the interval of
+    value - (1 - t) start - t end, whose reach is the root of the sum of squared reaches. None is returned where ``end``
+    may be no higher than ``start``, so that the interval would have no end.
+
+    Source:
+        Fieller 1954, "Some Problems in Interval Estimation"; Zou and Donner 2008, "Construction of Confidence Limits
+        about Effect Measures: A General Approach" (intervals in place of variances).
+    """
+    length = end[0] - start[0]
+    if length <= math.hypot(end[0] - end[1], start[2] - start[0]):
+        return None
+    share = (value[0] - start[0]) / length
+
+    def within(tried: float, side: int) -> bool:
+        """Return whether a share above (side 1) or below (side -1) the measured one is within."""
+        distance = abs(tried - share) * length
+        terms = ((1.0, value), (tried - 1, start), (-tried, end))
+        sides = [(weight, mean[2] - mean[0] if weight * side > 0 else mean[0] - mean[1]) for weight, mean in terms]
+        return distance <= math.hypot(*(weight * reach for weight, reach in sides))
+
+    return share, _last_within(within, share, -1), _last_within(within, share, 1)
+
+
+def _last_within(within: Callable[[float, int], bool], share: float, side: int) -> float:
+    """Return the farthest share on a side that is within, by doubling and bisection."""
+    near, step = share, 1.0
+    while within(share + side * step, side):
+        near, step = share + side * step, 2 * step
+    far = share + side * step
+    for _ in range(60):
+        middle = (near + far) / 2
+        near, far = (middle, far) if within(middle, side) else (near, middle)
+    return near
+
+
 def share(count: int, total: int) -> Ends:
     """Return the share of ``count`` among ``total`` outcomes, and the ends of its exact interval.
 
