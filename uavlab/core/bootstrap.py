@@ -37,15 +37,10 @@ def student(values: Sequence[float] | np.ndarray) -> Ends:
     Source:
         Student 1908, "The Probable Error of a Mean".
     """
-    each = np.asarray(values, dtype=float)
-    mean, free = float(each.mean()), len(each) - 1
-    if not free:
-        return mean, mean, mean
-    reach = _student_quantile(free) * float(each.std(ddof=1)) / math.sqrt(free + 1)
-    return mean, mean - reach, mean + reach
+    return weighted([(1.0, values)])
 
 
-def weighted(samples: Sequence[tuple[float, Sequence[float]]]) -> Ends:
+def weighted(samples: Sequence[tuple[float, Sequence[float] | np.ndarray]]) -> Ends:
     """Return the sum of weight times mean over independent samples, and the ends of its interval.
 
     Variances of samples may differ. Where a sample has one value its variance is not known, and there is no width.
@@ -55,21 +50,14 @@ def weighted(samples: Sequence[tuple[float, Sequence[float]]]) -> Ends:
         Satterthwaite 1946, "An Approximate Distribution of Estimates of Variance Components".
     """
     mean = float(sum(weight * np.mean(values) for weight, values in samples))
-    if any(len(values) < 2 for _, values in samples):
+    known = all(len(values) > 1 for _, values in samples)
+    parts = [weight**2 * np.var(values, ddof=1) / len(values) for weight, values in samples if known]
+    if not (variance := sum(parts)):
         return mean, mean, mean
-    parts = [(weight**2 * np.var(values, ddof=1) / len(values), len(values) - 1) for weight, values in samples]
-    variance = sum(part for part, _ in parts)
-    if not variance:
-        return mean, mean, mean
-    free = variance**2 / sum(part**2 / own for part, own in parts)
-    reach = _student_quantile(round(float(free), 9)) * math.sqrt(variance)
+    free = variance**2 / sum(part**2 / (len(values) - 1) for part, (_, values) in zip(parts, samples, strict=True))
+    part = beta_quantile(0.5, round(float(free), 9) / 2, 0.95)  # t^2 / (free + t^2) is distributed so
+    reach = math.sqrt(free * part / (1 - part) * variance)
     return mean, mean - reach, mean + reach
-
-
-def _student_quantile(free: float) -> float:
-    """Return the value that Student's t with so many degrees of freedom, at least 1, exceeds in 2.5 % of cases."""
-    part = beta_quantile(0.5, free / 2, 0.95)  # t^2 / (free + t^2) is distributed so
-    return math.sqrt(free * part / (1 - part))
 
 
 def way(value: Ends, start: Ends, end: Ends) -> Ends | None:

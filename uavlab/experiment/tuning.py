@@ -166,7 +166,7 @@ def tuning(folder: str | Path, episodes: int = EPISODES) -> Tuning:
             run = Entry(path.parent, read_config(path.parent), {})
             runs.append(run)
             if read_status(path.parent).get("update"):
-                run.scores.update(kept_scores(path.parent, episodes))
+                run.scores.update(policy_scores(path.parent, episodes))
         except (ConfigError, FileError) as error:
             notes.append(str(error))
     if not runs:
@@ -184,7 +184,7 @@ def tuning(folder: str | Path, episodes: int = EPISODES) -> Tuning:
     return Tuning(place, tuple(trials), tuple(notes), episodes)
 
 
-def kept_scores(folder: Path, episodes: int) -> dict[int, float]:
+def policy_scores(folder: Path, episodes: int) -> dict[int, float]:
     """Return the score of the policy that each seed of a run kept, in episodes that chose none.
 
     Raises:

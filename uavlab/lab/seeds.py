@@ -138,19 +138,15 @@ def scores_in_training(rows: Sequence[Row], score: Mapping[str, float], seeds: i
     [[0.0, 1.5], [1.0, 1.5]]
     """
     scored = [row for row in rows if all(f"eval/{name}" in row for name in score)]
-    highest = [max((_stage(row, seed) for row in scored), default=0.0) for seed in range(seeds)]
+    stages = [[_of_seed({"eval/stage": 0.0, **row}, "eval/stage", seed) for row in scored] for seed in range(seeds)]
     return [
         [
             sum(weight * _of_seed(row, f"eval/{name}", seed) for name, weight in score.items())
-            for row in scored
-            if _stage(row, seed) == stage
+            for row, stage in zip(scored, own, strict=True)
+            if stage == max(own)
         ]
-        for seed, stage in enumerate(highest)
+        for seed, own in enumerate(stages)
     ]
-
-
-def _stage(row: Row, seed: int) -> float:
-    return _of_seed(row, "eval/stage", seed) if "eval/stage" in row else 0.0
 
 
 def _of_seed(row: Row, name: str, seed: int) -> float:

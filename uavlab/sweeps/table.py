@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +22,7 @@ from uavlab.sweeps.spec import Sweep
 
 HEAD = ("number", "trial", "preset", "seed", "status", "reason", "score", "updates", "best_update", "seconds")
 ALL = "all presets"
+FEW_REASONS = 3  # why no trial has a score, in one message
 METHODS = {
     MEAN: "fewer than ten seeds of a preset have their plain mean with Student's 95 % interval; one has no width",
     MIDDLE: "ten seeds of a preset and more have their interquartile mean with a bootstrap's 95 % interval",
@@ -102,10 +102,8 @@ class SweepTable:
         """Why the sweep is no success: no trial has a score; empty if one has."""
         if len(self.failed) < len(self.rows):
             return ""
-        counts = Counter(str(row["status"]) for row in self.rows)
-        states = ", ".join(f"{count} {status}" for status, count in counts.items())
-        reason = next((row["reason"] for row in self.rows if row["reason"]), "")
-        return one_line(f"no trial has a score: {states}{f'; the first: {reason}' if reason else ''}")
+        states = ", ".join(sorted({f"{row['status']}{_reason(row)}" for row in self.rows})[:FEW_REASONS])
+        return one_line(f"no trial of {len(self.rows)} has a score: {states}")
 
     @property
     def folders(self) -> list[Path]:
@@ -185,15 +183,8 @@ class SweepTable:
 
     def _repr_html_(self) -> str:
         rows = [
-            (
-                each.preset,
-                each.settings,
-                f"{each.scored} of {each.trials}",
-                ends_text(each.mean),
-                each.method,
-                _bar(each.mean),
-            )
-            for each in self.summaries
+            (e.preset, e.settings, f"{e.scored} of {e.trials}", ends_text(e.mean), e.method, _bar(e.mean))
+            for e in self.summaries
         ]
         lacking = [(row["trial"], row["status"], row["reason"]) for row in self.failed]
         count = f"{len(self.rows) - len(self.failed)} of {len(self.rows)}"

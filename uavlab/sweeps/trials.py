@@ -126,9 +126,8 @@ def last_result(folder: Path) -> Result | None:
     problems = ["it does not match its own digest"] * (stored.get(DIGEST) != own_digest(stored))
     if problems := problems or problems_of(model, result):
         raise FileError(f"{path}: damaged or edited: {'; '.join(problems)}; {again}")
-    if result["status"] == "complete" and not (
-        read_status(folder).get("digest") == result["digest"] and newest_meta(folder)
-    ):
+    same = read_status(folder).get("digest") == result.get("digest")
+    if result["status"] == "complete" and not (same and newest_meta(folder)):
         raise FileError(
             f"{folder}: is of another run than its {RESULT}, or has lost its run.json or its checkpoints; expected "
             f"digest {result['digest'][:12]}; delete the folder, and the next call trains it again."
@@ -173,8 +172,7 @@ def require_configurable(trials: Iterable[Trial]) -> None:
             wrong.setdefault(str(error).removesuffix("."), varied)
     texts = [f"{text} (with {varied})" if varied else text for text, varied in wrong.items()]
     if texts:
-        more = [f"{len(texts) - MAX_LISTED} more"] * (len(texts) > MAX_LISTED)
-        raise ConfigError(f"sweep: {'; '.join([*texts[:MAX_LISTED], *more])}. Change settings or grid.")
+        raise ConfigError(f"sweep: {'; '.join(texts[:MAX_LISTED])}. Change settings or grid.")
 
 
 def run_trial(folder: Path, request: Mapping[str, Any], stop: Event) -> Result | None:

@@ -48,9 +48,9 @@ def test_a_sweep_without_a_score_is_no_success(monkeypatch: pytest.MonkeyPatch) 
     scripted(monkeypatch, lambda folder, request: result(None, "failed", reason="why"))
     ended = uavlab("sweep", "mine.yaml", "--json")
     assert ended.code == 1
-    assert ended.err.endswith("sweep: no trial has a score: 4 failed; the first: why\n")
+    assert ended.err.endswith("sweep: no trial of 4 has a score: failed, why\n")
     assert [row["status"] for row in ended.json["rows"]] == ["failed"] * 4
-    with pytest.warns(UserWarning, match=r"^sweep: no trial has a score: 4 failed; the first: why$"):
+    with pytest.warns(UserWarning, match=r"^sweep: no trial of 4 has a score: failed, why$"):
         assert len(ul.sweep("mine.yaml", "sweeps/mine", progress=False).rows) == 4
     scripted(monkeypatch, work)
     assert uavlab("sweep", "mine.yaml", "--json").code == 0

@@ -93,16 +93,16 @@ class TestWay:
 
     def test_nineteen_of_twenty_hold_the_truth(self) -> None:
         """Of five seeds, and of random actions and a plan whose errors count as much; taken as exact, they do not."""
-        rng, times, kept, exact = np.random.default_rng(0), 1000, 0, 0
+        rng, times, whole, exact = np.random.default_rng(0), 1000, 0, 0
         for _ in range(times):
             start, end = (truth + rng.normal(0, 0.1) for truth in (0.0, 1.0))
             value = student(rng.normal(0.8, 0.15, 5))
             ends = [(mean, mean - 0.196, mean + 0.196) for mean in (start, end)]
             low, high = way(value, *ends)[1:]
-            kept += low <= 0.8 <= high
+            whole += low <= 0.8 <= high
             low, high = way(value, (start,) * 3, (end,) * 3)[1:]
             exact += low <= 0.8 <= high
-        assert 0.94 <= kept / times <= 0.98
+        assert 0.94 <= whole / times <= 0.98
         assert exact / times < 0.93
 
 

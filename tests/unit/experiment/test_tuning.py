@@ -36,10 +36,10 @@ def write_run(folder: Path, time: int, values: Sequence[float], preset: str = ""
 def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a run have the scores that ``write_run`` wrote."""
 
-    def kept(folder: Path, episodes: int) -> dict[int, float]:
+    def from_status(folder: Path, episodes: int) -> dict[int, float]:
         return dict(enumerate(read_status(folder)["scores"], read_config(folder).run.seed))
 
-    monkeypatch.setattr(module, "kept_scores", kept)
+    monkeypatch.setattr(module, "policy_scores", from_status)
 
 
 @pytest.fixture
