@@ -37,7 +37,7 @@ which_policy = click.option(
     "--which",
     type=click.Choice(["best", "best_by_group", "last"]),
     default="best",
-    help="Policy of the run: of the best score (default), each group with its own best score, or the newest.",
+    help="Policy of the run: of the highest score in training (default), each group with its own, or the newest.",
 )
 settings_options = (
     click.option("--seed", type=int, help="Seed of the first run."),

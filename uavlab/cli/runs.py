@@ -343,7 +343,7 @@ def drive(run: Any) -> Record:
         )
     scores = [score if math.isfinite(score) else None for score in run.best_score.tolist()]
     record = {"run": str(run.folder), "status": run.status, "updates": run.number, "seconds": run.seconds}
-    record["score"] = scores
+    record["highest_scores_in_training"] = scores  # by which policies were chosen
     if received:
         print_json(record)
         sys.exit(128 + received[0])

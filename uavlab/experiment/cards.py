@@ -115,7 +115,7 @@ def trained_line(trained: "TrainedPolicy") -> str:
 
 
 def trained_card(trained: "TrainedPolicy") -> str:
-    """Return the networks of a run's policies, and each seed's best score and its update."""
+    """Return the networks of a run's policies, and the highest score in training of each seed, with its update."""
     (seeds, networks, parameters), first = trained.parameters.shape, trained.config.run.seed
     facts = {
         **_task(trained.config),
@@ -128,7 +128,7 @@ def trained_card(trained: "TrainedPolicy") -> str:
         (first + at, f"{score:.4g}" if math.isfinite(score) else "unknown", f"{update:,}" if update >= 0 else "unknown")
         for at, (score, update) in enumerate(zip(trained.score.tolist(), trained.updates, strict=True))
     ]
-    whole = table(("seed", "best score", "policy of update"), rows)
+    whole = table(("seed", "highest score in training", "policy of update"), rows)
     part = whole if seeds <= FEW else folded(f"{seeds} seeds", whole)
     return card(f"Trained policy of {trained.config.preset}", facts, part)
 

@@ -63,7 +63,7 @@ class RunConfig(RankConfig):
         monitor: Whether the time of each stage, load, memory and operators are logged.
         log_level: What the progress bar shows of Python's logger ``uavlab``: nothing, saves and moves between stages
             (``info``), or every row of metrics, too (``debug``).
-        report_every: Updates between reports of moves, best score, rate and alarms beside the bar; None for none.
+        report_every: Updates between reports of moves, highest score, rate and alarms beside the bar; None for none.
         evaluate_every: Updates between scores by which the best policy is selected.
         evaluate_episodes: Episodes per run of each of these scores.
         checkpoint_every: Updates between checkpoints.

@@ -59,7 +59,7 @@ def lock_run_dir(folder: Path | None, new: bool = False) -> Iterator[None]:
             sign_lock(path)
         except Timeout as error:
             owner = lock_owner(path)
-            raise ConfigError(f"{folder}: in use by {owner}; wait until that run has ended, or stop it.") from error
+            raise ConfigError(f"{folder}: in use by {owner}; wait until that process has ended, or stop it.") from error
         except OSError as error:
             raise ResourceError(f"{folder}: cannot be written ({error.strerror}); choose another folder.") from error
         yield
