@@ -24,6 +24,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "tests" / "mutants.json"
+NO_LINE = "no such line"
 LIMIT = 900  # seconds of one step of tests; a mutant that hangs is caught
 ACTING, EQUALITY = "tests/contracts/test_acting.py", "tests/contracts/test_equality.py"
 AREAS: dict[str, tuple[list[str], list[str]]] = {  # files, and the tests beside those that mirror them
@@ -123,16 +124,14 @@ def draw(seed: int, count: int) -> list[dict[str, Any]]:
     return drawn
 
 
-def apply(mutant: dict[str, Any], tree: Path) -> bool:
-    """Change the line in a copy of the tree, the nearest one of its text; return whether there is one."""
-    path = tree / mutant["file"]
-    lines = path.read_text().splitlines() if path.exists() else []
+def mutate(source: str, mutant: dict[str, Any]) -> str | None:
+    """Change the line of the mutant's text, the nearest to where it was; None if there is none."""
+    lines = source.splitlines()
     at = [number for number, line in enumerate(lines, 1) if line == mutant["before"]]
     if not at:
-        return False
+        return None
     lines[min(at, key=lambda number: abs(number - mutant["line"])) - 1] = mutant["after"]
-    path.write_text("\n".join(lines) + "\n")
-    return True
+    return "\n".join(lines) + "\n"
 
 
 def catch(mutant: dict[str, Any], tree: Path) -> str | None:
@@ -164,13 +163,18 @@ def run(only: set[int]) -> int:
             shutil.copy(ROOT / name, tree / name)
         for number, mutant in enumerate(record["mutants"]):
             if not only or number in only:
-                changed = apply(mutant, tree)
-                mutant["caught_by"] = catch(mutant, tree) if changed else "no such line"
-                shutil.copy(ROOT / mutant["file"], tree / mutant["file"])
+                path = tree / mutant["file"]
+                source = path.read_text() if path.exists() else ""
+                if changed := mutate(source, mutant):
+                    path.write_text(changed)
+                    mutant["caught_by"] = catch(mutant, tree)
+                    path.write_text(source)
+                else:
+                    mutant["caught_by"] = NO_LINE
                 print(f"{number} {mutant['file']}:{mutant['line']}: {mutant['caught_by']}", flush=True)
                 LIST.write_text(json.dumps(record, indent=1) + "\n")
     done = [mutant.get("caught_by") or mutant.get("equivalent") for mutant in record["mutants"]]
-    return int(not all(done) or "no such line" in done)
+    return int(not all(done) or NO_LINE in done)
 
 
 def main(words: list[str]) -> int:

@@ -54,6 +54,11 @@ def test_neither_a_warm_up_nor_one_round_decides(clock: Callable[..., list[int]]
     assert sweep_worlds(tiny(capacity=10_000), 64).worlds == 16
 
 
+def test_a_rate_is_the_median_of_all_samples_but_the_first(clock: Callable[..., list[int]]) -> None:
+    clock(lambda worlds, nth: 10.0 * (1.0, 1.2, 1.4, 1.6)[nth])
+    assert sweep_worlds(tiny(capacity=10_000), 2).rates == pytest.approx({1: 14.0, 2: 14.0})
+
+
 def test_one_sample_of_a_busy_machine_ends_no_sweep(clock: Callable[..., list[int]]) -> None:
     busy = (4, 16)  # numbers whose first sample is slow
     clock(

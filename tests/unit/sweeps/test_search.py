@@ -107,3 +107,16 @@ def test_a_proposal_that_fails_is_no_result(tmp_path: Path, monkeypatch: pytest.
     rows = list(run_sweep(search(), tmp_path / "s", Event()))
     assert len(rows) == 60
     assert {row["status"] for row in rows} == {"complete", "diverged"}
+
+
+def test_a_search_keeps_away_from_what_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All scores are below 0, which a trial without a score would be better than."""
+
+    def fails(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
+        gamma = request["settings"]["gamma"]
+        return result(None, "diverged") if gamma > 0.75 else result(gamma - 2)
+
+    scripted(monkeypatch, fails)
+    rows = sorted(run_sweep(search(), tmp_path / "s", Event()), key=lambda row: row["number"])
+    failed = [row["status"] == "diverged" for row in rows]
+    assert sum(failed[-30:]) <= sum(failed[:30]), failed
