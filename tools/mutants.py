@@ -41,8 +41,8 @@ AREAS: dict[str, tuple[list[str], list[str]]] = {  # files, and the tests beside
         [f"runtime/{name}.py" for name in ("runtime", "toggles", "grad_step", "oom_retry", "loss_scaler", "wrappers")],
         [ACTING, EQUALITY],
     ),
-    "replay": (["replay", "ops/sum_tree.py"], ["tests/unit/collectors", EQUALITY]),
-    "collectors": (["collectors", "experiment/throughput.py"], ["tests/contracts/test_flow.py", EQUALITY]),
+    "replay": (["replay", "ops/sum_tree.py"], ["tests/unit/collectors", ACTING, EQUALITY]),
+    "collectors": (["collectors", "experiment/throughput.py"], ["tests/contracts/test_flow.py", ACTING, EQUALITY]),
 }
 COMPARISONS = {
     **{ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq},
@@ -140,16 +140,25 @@ def catch(mutant: dict[str, Any], tree: Path) -> str | None:
     folder = Path("tests", "unit", *path.parts[1:-1])
     for tests in ([str(folder / f"test_{path.name}")], [str(folder)], AREAS[mutant["area"]][1]):
         present = [name for name in tests if (tree / name).exists()]
+        if not present:
+            continue
         words = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "-m", "not soak", *present]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tree), str(tree / "notebooks")))}
         try:
             done = subprocess.run(words, cwd=tree, env=env, capture_output=True, text=True, timeout=LIMIT)
         except subprocess.TimeoutExpired:
             return f"no end within {LIMIT} s: {' '.join(present)}"
-        if present and done.returncode:
+        if done.returncode:
             failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
             return failed[0].split(" ")[1] if failed else f"{' '.join(present)}: exit code {done.returncode}"
     return None
+
+
+def write(record: dict[str, Any]) -> None:
+    """Write the list, a mutant in a line."""
+    rows = ",\n".join(json.dumps(row) for row in record["mutants"])
+    head = json.dumps({name: value for name, value in record.items() if name != "mutants"})[:-1]
+    LIST.write_text(f'{head}, "mutants": [\n{rows}\n]}}\n')
 
 
 def run(only: set[int]) -> int:
@@ -172,7 +181,7 @@ def run(only: set[int]) -> int:
                 else:
                     mutant["caught_by"] = NO_LINE
                 print(f"{number} {mutant['file']}:{mutant['line']}: {mutant['caught_by']}", flush=True)
-                LIST.write_text(json.dumps(record, indent=1) + "\n")
+                write(record)
     done = [mutant.get("caught_by") or mutant.get("equivalent") for mutant in record["mutants"]]
     return int(not all(done) or NO_LINE in done)
 
@@ -189,7 +198,7 @@ def main(words: list[str]) -> int:
     if given.command == "run":
         return run({int(number) for number in given.only.split(",") if number})
     mutants = draw(given.seed, given.count)
-    LIST.write_text(json.dumps({"seed": given.seed, "count": given.count, "mutants": mutants}, indent=1) + "\n")
+    write({"seed": given.seed, "count": given.count, "mutants": mutants})
     return 0
 
 
