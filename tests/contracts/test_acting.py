@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from tests.contracts.test_equality import CPU, NUMBERS, config, tasks
-from tests.support.execution_trace import execution_trace
+from tests.support.execution_trace import Trace, execution_trace
 from tests.support.fake_device import Immediately, fake_device
 from tests.support.registries import registered
 from uavlab.collectors import entries
@@ -39,7 +39,7 @@ SERVED_BY = {("recompute", "layers"): ("assignment", "mappo")}  # where the firs
 MARKS = {  # steps without which a value has not acted, where others follow from it
     ("adam", "foreach"): r"aten\._foreach_",
     ("adam", "fused"): r"aten\._fused_adam",
-    ("precision", "tf32"): "flags .*'float32 products': 'tf32'",
+    ("precision", "tf32"): "flags .*'float32 products': 'high'",
     ("precision", "bf16"): r"aten\.(bmm|mm|addmm|baddbmm)\b.*torch\.bfloat16.*->",
     ("precision", "fp16"): r"aten\.(bmm|mm|addmm|baddbmm)\b.*torch\.float16.*->",
     ("compile", "default"): "compile act ",
@@ -75,40 +75,48 @@ def served_by(name: str, value: Any) -> tuple[str, str]:
     return SERVED_BY.get((name, value)) or next(fit for fit in fits if name not in build.task(*fit).unserved)
 
 
-def execute(env: str, learner: str, fake: bool, **toggles: Any) -> list[str]:
+def execute(env: str, learner: str, fake: bool, **toggles: Any) -> Trace:
     """Build and train a learner for some updates; return what was executed."""
-    own = {**SMALL.get(env, {}), "learner": learner, "device": "cuda" if fake else "cpu"}
     with fake_device(strict=False) if fake else nullcontext():
-        settings = config(env, {**own, **toggles})
-        warm = build.runtime(settings.run, settings.toggles)
-        settings.task.build(settings, build.streams(settings.run, warm.device), warm)  # fills caches
+        fill_caches(env, learner, fake, **toggles)
         with execution_trace() as trace:
-            rt = build.runtime(settings.run, settings.toggles)
-            rng = build.streams(settings.run, rt.device)
+            rt, rng, trained, source = built(env, learner, fake, **toggles)
             with rt.scope():
-                trained, source = settings.task.build(settings, rng, rt)
                 for _ in training(source, trained, rng, rt, 0, UPDATES if fake else UPDATES // 2):
                     pass
     assert not toggles.keys() & rt.fell_back.keys(), rt.fell_back
-    return trace.steps
+    return trace
+
+
+def built(env: str, learner: str, fake: bool, **toggles: Any) -> tuple[runtime.Runtime, Any, Any, Any]:
+    own = {**SMALL.get(env, {}), "learner": learner, "device": "cuda" if fake else "cpu"}
+    return build.assemble(config(env, {**own, **toggles}))
+
+
+@cache
+def fill_caches(env: str, learner: str, fake: bool, **toggles: Any) -> None:
+    """Build a run before any trace, so that the first one executes what later ones do."""
+    built(env, learner, fake, **toggles)
 
 
 executed = cache(execute)
 
 
-def check_acts(name: str, value: Any, run: Callable[..., list[str]] = executed) -> None:
-    """Compare what a run executes with a toggle's value, and with each of its other values."""
-    beside, where = base(name), served_by(name, value)
-    fake = bool(resolve(Toggles(**{**beside, name: value}), CPU)[1])
-    steps = run(*where, fake, **{**beside, name: value})
-    for another in [TOGGLES[name].default, *values(TOGGLES[name])]:
-        on_cpu = not resolve(Toggles(**{**beside, name: another}), CPU)[1]
+def needs_gpu(name: str, value: Any) -> bool:
+    return bool(resolve(Toggles(**{**base(name), name: value}), CPU)[1])
+
+
+def check_acts(name: str, value: Any, run: Callable[..., Trace] = executed) -> None:
+    """Compare what a run executes with a toggle's value, and with plain and its other values of the same device."""
+    beside, where, fake, plain = base(name), served_by(name, value), needs_gpu(name, value), TOGGLES[name].default
+    trace = run(*where, fake, **{**beside, name: value})
+    alike = [each for each in values(TOGGLES[name]) if (served_by(name, each), needs_gpu(name, each)) == (where, fake)]
+    for another in (plain, *(each for each in alike if each != value)):
         same = (name, *sorted((str(value), str(another)))) in ONE_PROGRAM
-        if another != value and (fake or on_cpu):
-            others = executed(*where, fake, **{**beside, name: another})
-            assert (steps == others) is same, f"{name}={value} executes what {name}={another} does"
+        others = executed(*where, fake, **{**beside, name: another})
+        assert (trace.steps == others.steps) is same, f"{name}={value} executes what {name}={another} does"
     mark = re.compile(MARKS.get((name, value), ""))
-    assert any(map(mark.match, steps)), f"{name}={value} executes no {mark.pattern}"
+    assert any(map(mark.match, trace.text())), f"{name}={value} executes no {mark.pattern}"
 
 
 @pytest.fixture(autouse=True)

@@ -25,10 +25,8 @@ FLAGS: dict[str, Callable[[], Any]] = {
     "threads": torch.get_num_threads,
     "dtype": torch.get_default_dtype,
     "deterministic": torch.are_deterministic_algorithms_enabled,
-    "float32 products": lambda: torch.backends.cuda.matmul.fp32_precision,
-    "float32 convolutions": lambda: torch.backends.cudnn.conv.fp32_precision,
-    "oneDNN": lambda: torch.backends.mkldnn.enabled,
-    "cuDNN benchmark": lambda: torch.backends.cudnn.benchmark,
+    "float32 products": torch.get_float32_matmul_precision,
+    "cuDNN benchmark": torch._C._get_cudnn_benchmark,
     "denormals": lambda: bool(SMALLEST * np.float32(1)),
 }
 CONSTANTS = {torch.ops.aten.lift_fresh.default}  # that may be cached by earlier runs
@@ -38,15 +36,19 @@ class Trace:
     """The steps of a run, in order."""
 
     def __init__(self) -> None:
-        self.steps: list[str] = []
+        self.steps: list[tuple[Any, ...]] = []
         self._flags: list[Any] = []
 
     def add(self, *parts: Any) -> None:
         flags = [read() for read in FLAGS.values()]
         if flags != self._flags:
             self._flags = flags
-            self.steps.append(f"flags {dict(zip(FLAGS, flags, strict=True))}")
-        self.steps.append(" ".join(map(str, parts)))
+            self.steps.append(("flags", dict(zip(FLAGS, flags, strict=True))))
+        self.steps.append(parts)
+
+    def text(self) -> Iterator[str]:
+        """Yield the steps as lines."""
+        return (" ".join(map(str, step)) for step in self.steps)
 
 
 class Operators(TorchDispatchMode):
@@ -60,7 +62,7 @@ class Operators(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         if func not in CONSTANTS:
             shapes = describe(result) if isinstance(result, Tensor | tuple | list) else [type(result).__name__]
-            self.trace.add(func, *describe(args), *describe(kwargs), "->", *shapes)
+            self.trace.add(func, *describe(args), *(describe(kwargs) if kwargs else ()), "->", *shapes)
         return result
 
 
@@ -78,18 +80,24 @@ class Pins(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def describe(tree: Any) -> Iterator[str]:
+def describe(tree: Any) -> Iterator[Any]:
     """Yield dtype, shape and device of tensors; numbers and names as they are."""
     if isinstance(tree, Tensor):
-        yield f"{tree.dtype}{list(tree.shape)}{where(tree).type}"
+        yield tree.dtype
+        yield tuple(tree.shape)
+        yield where(tree).type
+    elif isinstance(tree, tuple | list) and tree and type(tree[0]) is int:
+        yield tuple(tree)
     elif isinstance(tree, tuple | list):
         for part in tree:
             yield from describe(part)
     elif isinstance(tree, dict):
         for name, part in tree.items():
-            yield from (name, *describe(part))
+            yield name
+            yield from describe(part)
     else:
-        yield repr(tree) if isinstance(tree, bool | int | float | str | torch.dtype) else type(tree).__name__
+        number = repr(tree) if isinstance(tree, float) else tree  # nan equals nan
+        yield number if isinstance(tree, bool | int | float | str | torch.dtype | None) else type(tree).__name__
 
 
 @contextmanager
