@@ -142,7 +142,7 @@ def catch(mutant: dict[str, Any], tree: Path) -> str | None:
         present = [name for name in tests if (tree / name).exists()]
         if not present:
             continue
-        words = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "-m", "not soak", *present]
+        words = [sys.executable, "-m", "pytest", "-x", "-rfE", "-p", "no:cacheprovider", "-m", "not soak", *present]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tree), str(tree / "notebooks")))}
         try:
             done = subprocess.run(words, cwd=tree, env=env, capture_output=True, text=True, timeout=LIMIT)

@@ -179,6 +179,7 @@ def test_a_step_that_kills_every_worker_is_an_error(worlds: int, names: str) -> 
     ):
         bring(cache, lines, [1, 1, 1])
     assert cache.counts["restarts"] == TRIES
+    cache.close()
 
 
 def test_an_error_of_the_environment_names_world_step_and_worker() -> None:
@@ -233,4 +234,3 @@ def test_environments_with_equal_settings_share_their_workers() -> None:
     assert process.poll() is not None
     first.bring([Line(0, 0).start()])  # they start again
     close_all()
-    cache.close()
