@@ -143,6 +143,15 @@ def test_a_seed_that_fails_falls_back_learns_slower_and_recovers(scripted: None,
     assert run.source.store.former.tolist() == [0.25, 0.25]
 
 
+def test_scores_of_an_easier_stage_choose_no_policy(scripted: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both seeds come to the second stage at update 2; the second one is back at the first when it scores 9."""
+    scores = iter([[0.9, 0.9], [0.4, 0.1], [0.3, 0.2], [0.2, 9.0], [0.1, 0.3], [0.1, 0.25]])
+    monkeypatch.setattr(best, "mean_scores", lambda *given: torch.tensor(next(scores))[:, None])
+    run = train_run(tiny(**SCRIPT))
+    assert run.best_team.updates.flatten().tolist() == [4, 10]
+    torch.testing.assert_close(run.best_team.score.flatten(), torch.tensor([0.4, 0.3]))
+
+
 def test_stages_are_resumed_exactly(scripted: None, tmp_path: Path) -> None:
     whole = train_run(tiny(**SCRIPT), tmp_path / "whole")
     for stop in (2, 6, 7):

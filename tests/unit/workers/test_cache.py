@@ -165,15 +165,19 @@ def test_workers_that_are_lost_one_after_the_other_in_one_step(cache: Cache, mon
     plain.close()
 
 
-def test_a_step_that_kills_every_worker_is_an_error() -> None:
-    cache, line = cache_of("Meadow,fault=die,at=2", workers=1), Line(0, 0)
-    bring(cache, [line])
-    bring(cache, [line], [1, 1, 1])
+@pytest.mark.parametrize(
+    ("worlds", "names"),
+    [(2, "world 0 at step 1, world 1 at step 1"), (3, "world 0 at step 1, world 1 at step 1 and 1 more")],
+)
+def test_a_step_that_kills_every_worker_is_an_error(worlds: int, names: str) -> None:
+    cache, lines = cache_of("Meadow,fault=die,at=2", workers=1), [Line(number, 0) for number in range(worlds)]
+    bring(cache, lines)
+    bring(cache, lines, [1, 1, 1])
     with (
         pytest.warns(FallbackWarning),
-        pytest.raises(ConfigError, match=f"{TRIES} workers were .* 0 with world 0 at step 1, because .* code 3"),
+        pytest.raises(ConfigError, match=f"{TRIES} workers were .* 0 with {names}, because .* code 3"),
     ):
-        bring(cache, [line], [1, 1, 1])
+        bring(cache, lines, [1, 1, 1])
     assert cache.counts["restarts"] == TRIES
     cache.close()
 
