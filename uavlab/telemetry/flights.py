@@ -1,5 +1,6 @@
 """The flights of a task by number, as columns: simulated from their seeds, or read from a folder of logs."""
 
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -60,6 +61,8 @@ def read(path: Path, mapping: ColumnMap | None = None, least: int = 1) -> Column
         FileError: The log is damaged, lacks a column, or has fewer than ``least`` rows.
     """
     log = read_log(path, mapping)
+    for note in log.notes:
+        warnings.warn(f"{path}: {note}", stacklevel=2)
     flight = resample(log, RATE, [*INPUTS, *(name for name in TRUTH if name in log.columns)])
     if (rows := len(flight["x"])) < least:
         raise FileError(f"{path}: {rows} rows at {RATE} a second; a window and what follows it are {least}.")

@@ -40,6 +40,80 @@ def test_ways_of_writing_the_same(tmp_path: Path, content: str | bytes) -> None:
     assert fields(read(tmp_path, content)) == PLAIN
 
 
+HEADERS = [
+    ('"Product","Blackbox"\n"looptime","125"\n\n"time","x"\n', ("header is line 4, 2 lines above it skipped",)),
+    ("Product,Blackbox\n# by me, or you\ntime,x\n", ("header is line 3, 2 lines above it skipped",)),
+    ("# one\n# two, three, four\n# time,x\n", ("header is line 3, 2 lines above it skipped",)),
+    ("sep=,\ntime,x\n", ("header is line 2, 1 line above it skipped",)),
+    ("time,x\ns,m\n", ("line 2 holds units, which are not read",)),
+    ("time,x\n[s],[m]\n", ("line 2 holds units, which are not read",)),
+    ("a log\ntime,x\n# measured, twice\n", ("header is line 2, 1 line above it skipped",)),
+    ("\ufefftime,x\n# measured once\n", ()),
+    ("\ufeffsep=,\r\n time , x\r\n", ("header is line 2, 1 line above it skipped",)),
+]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize(("above", "notes"), HEADERS)
+def test_the_header_is_the_line_with_as_many_cells_as_those_below(
+    tmp_path: Path, above: str, notes: tuple[str, ...], separator: str
+) -> None:
+    content = (above + "0,1\n0.5,-2e-3\n").replace(",", separator)
+    table = read(tmp_path, content)
+    assert fields(table) == PLAIN
+    assert table.notes == tuple(note.replace(",", separator) if "," in note[:2] else note for note in notes)
+    assert table.groups[""].locate(0).endswith(f"data.csv:{above.count(chr(10)) + 1}")
+
+
+def test_a_long_head_is_skipped(tmp_path: Path) -> None:
+    """Betaflight's explorer writes more lines of metadata than a short log has rows."""
+    head = "".join(f'"setting {n}","{n},{n}"\n' for n in range(200))
+    table = read(tmp_path, head + '"time","x","y"\n0,1,2\n0.5,-2e-3,3\n')
+    assert fields(table) == {**PLAIN, "y": [2, 3]}
+    assert table.notes == ("header is line 201, 200 lines above it skipped",)
+
+
+@pytest.mark.parametrize(
+    ("content", "names"),
+    [
+        ("# id time x\n7 0 1\n9 0.5 -2e-3\n", ["id", "time", "x"]),
+        ("#time x\n0 1\n0.5 -2e-3\n", ["time", "x"]),
+        ("  time   x\n   0     1  \n 0.5  -2e-3\n", ["time", "x"]),
+        ("time \t x\n0 \t1\n0.5\t -2e-3\n", ["time", "x"]),
+        ("made by me\n# see also that page\ntime x\n0 1\n0.5 -2e-3\n", ["time", "x"]),
+        ('"time" "x"\n"0" 0 1\n"1" 0.5 -2e-3\n', ["column 1", "time", "x"]),  # as R writes it
+    ],
+)
+def test_blanks_between_cells(tmp_path: Path, content: str, names: list[str]) -> None:
+    table = read(tmp_path, content)
+    assert list(fields(table)) == names
+    assert {name: fields(table)[name] for name in PLAIN} == PLAIN
+    assert ("cells are separated by blanks" in table.notes) is ("\t" not in content)
+
+
+@pytest.mark.parametrize(
+    ("content", "names"),
+    [
+        (",time,x\n0,0,1\n1,0.5,-2e-3\n", ["column 1", "time", "x"]),  # as pandas writes it
+        ("time;x\n0;0;1\n1;0.5;-2e-3\n", ["column 1", "time", "x"]),
+        ("time,x,\n0,1,\n0.5,-2e-3,\n", ["time", "x", "column 3"]),
+        ("time,x\n0,1,\n0.5,-2e-3,\n", ["time", "x", "column 3"]),
+        ("time,x,note\n0,1,a b c d\n0.5,-2e-3,e f g h\n", ["time", "x"]),
+    ],
+)
+def test_columns_without_a_name(tmp_path: Path, content: str, names: list[str]) -> None:
+    table = fields(read(tmp_path, content))
+    assert list(table) == names
+    assert {name: table[name] for name in PLAIN} == PLAIN
+
+
+def test_lines_of_comments_are_counted(tmp_path: Path) -> None:
+    table = read(tmp_path, "time,x\n0,1\n# landed\n0.5,-2e-3\n# end, of log\n")
+    assert fields(table) == PLAIN
+    assert table.notes == ("2 lines below the header begin with # and are skipped",)
+    assert table.groups[""].locate(1).endswith("data.csv:4")
+
+
 def test_cells_without_a_value(tmp_path: Path) -> None:
     table = read(tmp_path, "time,x\n0,\n1, \n2,NaN\n3,inf\n4,-Infinity\n")
     assert np.isnan(table.groups[""].fields["x"][:3]).all()
@@ -80,6 +154,12 @@ REFUSED = [
     ("time,x,x\n", "{}: 'x' is column 2 and column 3; each name may stand there once."),
     ("time,x\n0,1\n1\n", "{}:3: 1 cell; expected 2, as in the header."),
     ("time,x\n0,1\n1,5,2,5\n", "{}:3: 4 cells; expected 2, as in the header (decimal commas?)."),
+    ("time,x\n0,0,1,5\n1,0,2,5\n", "{}:2: 4 cells; expected 2, as in the header (decimal commas?)."),
+    ("time;x\n0;1\n1;2;3\n", "{}:3: 3 cells; expected 2, as in the header."),
+    ("time,x\n0,1\n1,5,2,5,3,5\n", "{}:3: 6 cells; expected 2, as in the header."),
+    ("# by me\n0,1\n1,2\n", "{}: numbers in line 2; expected the names of the columns above."),
+    ("# time,x,y\n0,1\n1,2\n", "{}: numbers in line 2; expected the names of the columns above."),
+    ("sep=;\ntime;x\n0,0;1\n0,5;2\n", "{}:3 column 'time': '0,0' is not a number (decimal comma?)."),
     ("time,x\n0,up\n1,2\n", "{}:2 column 'x': 'up' is not a number."),
     ("time,x\n0,1_0\n1,2\n", "{}:2 column 'x': '1_0' is not a number."),
     ("time,x\n0,٣\n1,2\n", "{}:2 column 'x': '٣' is not a number."),
