@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from uavlab.core.text import one_line
-from uavlab.telemetry.logs.columns import COLUMNS, FORCE, INPUTS, QUATERNION, TIME, UNITS, convert, guess_unit
+from uavlab.telemetry.logs.columns import COLUMNS, FORCE, INPUTS, QUATERNION, TIME, UNITS, Column, convert, guess_unit
 from uavlab.telemetry.logs.raw import RawLog
 from uavlab.telemetry.logs.vehicle import MOTORS, TOPICS, usual_map
 
@@ -18,23 +18,18 @@ HEAD = """\
 # World frame: x north, y east, z down. Body frame: x forward, y right, z down. Axes and signs are not guessed.
 columns:
 """
-QUANTITIES = {
-    **{"attitude": QUATERNION, "turn rate": ("p", "q", "r"), "force": FORCE, "voltage": ("voltage",)},
-    **{"current": ("current",), "motor": MOTORS, "velocity": ("vx", "vy", "vz"), "time": (TIME.name,)},
-    **{"position": ("x", "y", "z")},
+QUANTITIES: dict[str, tuple[Sequence[str], str]] = {
+    "attitude": (QUATERNION, "q quat quaternion orientation attitude"),
+    "turn rate": (("p", "q", "r"), "gyro gyr omega rate rates ang angular w"),
+    "force": (FORCE, "acc accel accelerometer acceleration a"),
+    "voltage": (("voltage",), "voltage vbat volts"),
+    "current": (("current",), "current amperage amps"),
+    "motor": (MOTORS, "motor motors m u pwm rotor esc throttle"),
+    "velocity": (("vx", "vy", "vz"), "v vel velocity speed"),
+    "time": ((TIME.name,), "time timestamp t seconds"),
+    "position": (("x", "y", "z"), "position pos p state local odom pose"),
 }
-WORDS = {
-    "attitude": "q quat quaternion orientation attitude",
-    "turn rate": "gyro gyr omega rate rates ang angular w",
-    "force": "acc accel accelerometer acceleration a",
-    "voltage": "voltage vbat volts",
-    "current": "current amperage amps",
-    "motor": "motor motors m u pwm rotor esc throttle",
-    "velocity": "v vel velocity speed",
-    "time": "time timestamp t seconds",
-    "position": "position pos p state local odom pose",
-}
-"""Words of names that suggest a quantity; the first quantity counts."""
+"""Columns of a quantity, and words of names that suggest it; the first quantity counts."""
 BY_UNIT = {"rad/s": "turn rate", "m/s^2": "force", "m/s": "velocity", "m": "position"}
 REFERENCE = {"ref", "reference", "setpoint", "sp", "desired", "target", "cmd"}
 AXES = {"x": 0, "y": 1, "z": 2, "n": 0, "e": 1, "d": 2, "north": 0, "east": 1, "down": 2}
@@ -106,26 +101,31 @@ def _guess_table(raw: RawLog) -> Iterator[Guess]:
     fields = [_field(name) for name in group.fields]
     chosen: dict[str, Field] = {}
     for field in fields:
-        column = field.name if field.name in COLUMNS else _column(field, fields)
-        if column and (column not in chosen or field.name == column):
-            chosen[column] = field
+        name = field.name if field.name in COLUMNS else _column(field, fields)
+        if name and (name not in chosen or field.name == name):
+            chosen[name] = field
     for name in QUATERNION if not set(QUATERNION) <= set(chosen) else ():
         chosen.pop(name, None)
     values = {name: group.fields[field.name].astype(np.float64) for name, field in chosen.items()}
-    values = {name: column[np.isfinite(column)] for name, column in values.items()}
-    for name in [name for name in COLUMNS if name in chosen and len(values[name])]:
-        column, field, ends = COLUMNS[name], chosen[name], np.array([values[name].min(), values[name].max()])
-        known, extent = UNITS[column.unit], f"{ends[0]:g} to {ends[1]:g}"
-        unit = field.unit or _unit(name, values)
-        if unit not in known:
-            reason = f"{extent}, unit {field.unit or 'unknown'}; known units: {', '.join(known)}"
-            yield Guess(name, field.name, column.unit, reason, sure=False)
-            continue
-        low, high = convert(ends, unit, column)
-        sure = bool(column.low <= low and high <= column.high)
-        source = "its name" if field.unit else "its values"
-        problem = "" if sure else f", outside {column.low:g} to {column.high:g} {column.unit}"
-        yield Guess(name, field.name, unit, f"unit by {source}, {extent}{problem}", sure)
+    values = {name: numbers[np.isfinite(numbers)] for name, numbers in values.items()}
+    for name, column in COLUMNS.items():
+        if len(values.get(name, ())):
+            yield _guess(column, chosen[name], values)
+
+
+def _guess(column: Column, field: Field, values: dict[str, Float64[np.ndarray, " T"]]) -> Guess:
+    ends = np.array([values[column.name].min(), values[column.name].max()])
+    known, extent = UNITS[column.unit], f"{ends[0]:g} to {ends[1]:g}"
+    unit = field.unit or _unit(column.name, values)
+    if unit not in known:
+        reason = f"{extent}, unit {unit or 'unknown'}; known units: {', '.join(known)}"
+        return Guess(column.name, field.name, column.unit, reason, sure=False)
+    low, high = convert(ends, unit, column)
+    sure = bool(column.low <= low and high <= column.high)
+    problem = "" if sure else f", outside {column.low:g} to {column.high:g} {column.unit}"
+    return Guess(
+        column.name, field.name, unit, f"unit by its {'name' if field.unit else 'values'}, {extent}{problem}", sure
+    )
 
 
 def _unit(name: str, values: dict[str, Float64[np.ndarray, " T"]]) -> str:
@@ -168,13 +168,13 @@ def _spelling(text: str) -> str:
 def _column(field: Field, fields: Sequence[Field]) -> str:
     """Return the column that a field may be; empty if none."""
     words = {*field.words}
-    quantity = next((name for name, known in WORDS.items() if words & {*known.split()}), "")
+    quantity = next((name for name, (_, known) in QUANTITIES.items() if words & {*known.split()}), "")
     of_unit = next((name for unit, name in BY_UNIT.items() if field.unit in UNITS[unit]), "")
     if of_unit and quantity != "motor":
         quantity = of_unit
-    if words & {"ang", "angular"} and words & {*WORDS["force"].split()}:
+    if words & {"ang", "angular"} and words & {*QUANTITIES["force"][1].split()}:
         return ""
-    columns = QUANTITIES.get(quantity or ("position" if len(words) == 1 and not field.unit else ""), ())
+    columns, _ = QUANTITIES.get(quantity or ("position" if len(words) == 1 and not field.unit else ""), ((), ""))
     if len(columns) == 1:
         return columns[0]
     above, last = field.words[:-1], field.words[-1] if field.words else ""

@@ -23,8 +23,8 @@ DATE = re.compile(r"\d:\d|\d-\d+-\d")
 EXCEL = re.compile(r'"?sep=(.)"?', re.IGNORECASE)  # a first line by which a table tells Excel its separator
 NO_NAMES = {"", "-", "deg", "rad", *(unit for units in UNITS.values() for unit in units)}
 
-Numbered = list[tuple[int, list[str]]]
-"""Rows with the lines on which they end."""
+Row = tuple[int, list[str]]
+"""The line on which a row ends, and its cells."""
 
 
 class Layout(NamedTuple):
@@ -65,9 +65,10 @@ def find_layout(path: Path, raw: bytes, first: str) -> Layout:
     return Layout(separator, _uncommented(header[1]), header[0], ())
 
 
-def _split(raw: bytes, separator: str) -> tuple[Numbered, tuple[int, list[str]] | None]:
+def _split(raw: bytes, separator: str) -> tuple[list[Row], Row | None]:
     """Return the rows of text at the beginning of a table, and the first row of numbers."""
-    rows, above = open_rows(raw, separator, strict=False), []
+    rows = open_rows(raw, separator, strict=False)
+    above: list[Row] = []
     with suppress(csv.Error):  # the reader of the table names its place
         for cells in islice(filter(None, rows), SAMPLE):
             if _is_data(cells):
@@ -91,7 +92,11 @@ def _match(raw: bytes, separator: str) -> Layout | None:
     candidates = [candidate for candidate in candidates if not candidate[2]] or candidates
     if not candidates:
         return None
-    units = [line for line, names, _ in candidates[:1] if len(candidates) > 1 and {*map(_bare, names)} <= NO_NAMES]
+    units = [
+        line
+        for line, names, _ in candidates[:1]
+        if len(candidates) > 1 and {name.strip(" []()") for name in names} <= NO_NAMES
+    ]
     line, names, _ = candidates[len(units)]
     count = sum(number < line for number, _ in above)
     notes = [f"header is line {line}, {count} line{'s' * (count != 1)} above it skipped"] if count else []
@@ -122,7 +127,3 @@ def _complete(names: list[str], row: list[str], separator: str) -> list[str]:
     if not row[-1].strip():
         return [*names, ""]
     return ["", *names] if separator != "," and row[0] in ("0", "1") else names
-
-
-def _bare(cell: str) -> str:
-    return cell.strip().strip("[]()")

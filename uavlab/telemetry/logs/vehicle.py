@@ -8,7 +8,7 @@ Source: MAV_TYPE of MAVLink's common messages; CA_AIRFRAME and SYS_AUTOSTART in 
 
 import re
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Shaped
@@ -32,7 +32,6 @@ AIRFRAMES = {
     **{0: "multirotor", 1: "plane", 2: "VTOL", 3: "VTOL", 4: "VTOL", 5: "rover", 6: "rover", 8: "tilting multirotor"},
     **dict.fromkeys((10, 11, 12), "helicopter"),
 }
-PARAMETERS = {"MAV_TYPE": TYPES, "CA_AIRFRAME": AIRFRAMES}
 PLACE = re.compile(r"CA_ROTOR\d+_P[XY]")
 STARTS = {
     **{2: "plane", 3: "plane", 4: "quadrotor", 5: "quadrotor", 6: "hexarotor", 7: "hexarotor", 8: "octorotor"},
@@ -40,13 +39,14 @@ STARTS = {
     **{16: "helicopter", 24: "dodecarotor", 50: "rover", 60: "submarine"},
 }
 """Vehicles by thousands of SYS_AUTOSTART, the last hint."""
-FLAGS = {
-    "is_vtol": {1: "VTOL"},
-    "system_type": TYPES,
-    "vehicle_type": {1: "multirotor", 2: "plane", 3: "rover", 4: "airship"},
-    "is_rotary_wing": {0: "plane", 1: "multirotor"},
+SOURCES = {
+    "vehicle_status.is_vtol": {1: "VTOL"},
+    "vehicle_status.system_type": TYPES,
+    "vehicle_status.vehicle_type": {1: "multirotor", 2: "plane", 3: "rover", 4: "airship"},
+    "vehicle_status.is_rotary_wing": {0: "plane", 1: "multirotor"},
+    **{"MAV_TYPE": TYPES, "CA_AIRFRAME": AIRFRAMES},
 }
-"""Fields of ``vehicle_status``, and what their values mean."""
+"""Vehicles by the values of fields and parameters."""
 
 
 class Vehicle(NamedTuple):
@@ -65,17 +65,14 @@ class Vehicle(NamedTuple):
 
 def read_vehicle(raw: RawLog) -> Vehicle:
     """Read type and rotors; among contradictions, the first vehicle with servos is chosen."""
-    status = raw.groups.get("vehicle_status")
-    statements = [
-        (f"vehicle_status.{field}", value, kinds)
-        for field, kinds in FLAGS.items()
-        for value in np.unique(status.fields.get(field, ()) if status else ())
-    ]
-    statements += [(name, raw.parameters.get(name, -1), kinds) for name, kinds in PARAMETERS.items()]
-    known = {f"{name} {value:g}": kinds[value] for name, value, kinds in statements if value in kinds}
+    known: dict[str, str] = {}
+    for source, kinds in SOURCES.items():
+        place = raw.find(source)
+        values: Any = [raw.parameters.get(source, -1)] if place is None else np.unique(place[0].fields[place[1]])
+        known |= {f"{source} {value:g}": kinds[value] for value in values if value in kinds}
     start = raw.parameters.get("SYS_AUTOSTART", -1)
-    if not known and start // 1000 in STARTS:
-        known = {f"SYS_AUTOSTART {start:g}": STARTS[start // 1000]}
+    if not known and int(start) // 1000 in STARTS:
+        known = {f"SYS_AUTOSTART {start:g}": STARTS[int(start) // 1000]}
     kind = next((kind for kind in known.values() if kind not in ROTARY), next(iter(known.values()), ""))
     sources = list(known)
     places = {name[:-3] for name, value in raw.parameters.items() if value and PLACE.fullmatch(name)}
