@@ -204,7 +204,7 @@ ROWS = (
         "data.ulg",
     ),
     read("dat-7 order", unusual, r"(?s)vx +vx +m/s +3 .*pos\[1\] +\? +3 +2 +6 ", "data.npz"),
-    read("dat-8 order", HEAD + "0.2,1\n0.1,1\n", r"note: table: 1 times go back, the first in data\.csv:4; rows are"),
+    read("dat-8 order", HEAD + "0.2,1\n0.1,1\n", r"note: table: time goes back 1x, first in data\.csv:4; rows are"),
     log(
         "dat-8 twice",
         HEAD + "0.2,1\n0.2,1\n",

@@ -61,11 +61,11 @@ def read(path: Path, mapping: ColumnMap | None = None, least: int = 1) -> Column
         FileError: The log is damaged, lacks a column, or has fewer than ``least`` rows.
     """
     log = read_log(path, mapping)
-    for note in log.notes:
-        warnings.warn(f"{path}: {note}", stacklevel=2)
     flight = resample(log, RATE, [*INPUTS, *(name for name in TRUTH if name in log.columns)])
     if (rows := len(flight["x"])) < least:
         raise FileError(f"{path}: {rows} rows at {RATE} a second; a window and what follows it are {least}.")
+    for note in log.notes:
+        warnings.warn(f"{path}: {note}", stacklevel=2)
     return {name: torch.from_numpy(values) for name, values in flight.items()}
 
 

@@ -173,7 +173,7 @@ def _in_order(group: Group, clock: Entry, notes: list[str]) -> Group:
     if len(unknown):
         raise FileError(f"{group.label(clock.field, int(unknown[0]))}: no finite time; fill it in, or cut the row.")
     if len(back := np.flatnonzero(np.diff(time) < 0)):
-        first = f"{len(back):,} times go back, the first in {group.locate(int(back[0]) + 1)}"
+        first = f"time goes back {len(back):,}x, first in {group.locate(int(back[0]) + 1)}"
         notes.append(f"{group.name or 'table'}: {first}; rows are sorted (if time starts anew there, cut the log)")
         order = np.argsort(time, kind="stable")
         fields = {name: values[order] for name, values in group.fields.items()}

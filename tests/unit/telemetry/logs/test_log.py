@@ -228,7 +228,7 @@ def test_rows_of_a_table_are_sorted_by_time(tmp_path: Path) -> None:
     assert log.columns["x"].values.tolist() == [0, 1, 2, 3, 4]
     assert log.columns["vx"].values.tolist() == [0, 10, 20, 30, 40]
     assert [note.partition(";")[0] for note in log.notes] == [
-        f"table: 2 times go back, the first in {tmp_path / 'a.csv'}:3"
+        f"table: time goes back 2x, first in {tmp_path / 'a.csv'}:3"
     ]
 
 
@@ -241,7 +241,7 @@ def test_rows_of_a_topic_are_sorted_by_time(tmp_path: Path) -> None:
     assert log.columns["x"].time.tolist() == [n / 10 for n in range(6)]
     assert log.columns["x"].values == pytest.approx([n / 10 for n in range(6)])
     where = f"{tmp_path / 'a.ulg'} vehicle_local_position row 4"
-    assert [note.partition(";")[0] for note in log.notes] == [f"{name}: 1 times go back, the first in {where}"]
+    assert [note.partition(";")[0] for note in log.notes] == [f"{name}: time goes back 1x, first in {where}"]
     twice = late + ulog_writer.row(0, fields, rows[1])
     (tmp_path / "a.ulg").write_bytes(ulog_writer.ulog((name, fields, rows[:3]), ulog_writer.battery(3), after=twice))
     advice = r"row 6 column 'timestamp': 0\.1, the time of .* row 1 once more; .* Leave this topic out, by a mapping\."

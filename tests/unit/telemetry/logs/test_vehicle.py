@@ -197,3 +197,10 @@ def test_a_mapping_that_the_note_suggests_works(tmp_path: Path) -> None:
 def test_parameters_without_a_sense_are_ignored(tmp_path: Path) -> None:
     log = read(tmp_path, outputs(), MAV_TYPE=float("nan"), CA_ROTOR_COUNT=float("inf"), SYS_AUTOSTART=-5)
     assert log.notes[0].startswith("vehicle: unknown type, an unknown number of rotors; ")
+
+
+def test_a_parameter_that_is_text_is_ignored(tmp_path: Path) -> None:
+    typed = b"char[2] MAV_TYPE"
+    before = ulog_writer.message("P", bytes([len(typed)]) + typed + b"ab")
+    (tmp_path / "a.ulg").write_bytes(ulog_writer.ulog(ulog_writer.position(3), outputs(), before=before))
+    assert read_log(tmp_path / "a.ulg").notes[0].startswith("vehicle: unknown type, ")
