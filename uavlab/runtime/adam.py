@@ -12,7 +12,7 @@ ADAM_EPS, BETA1, BETA2 = 1e-5, 0.9, 0.999
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # state of Adam for a parameter
 
 
-def adam_factors(lr: float, step: Float[Tensor, "*counts"]) -> Float[Tensor, "2 *counts"]:
+def adam_factors(lr: float, step: Tensor) -> Float[Tensor, "2 ..."]:
     """Return Adam's factors in step t: lr / (1 - beta1^t) and 1 / sqrt(1 - beta2^t)."""
     step = step.double()  # in float32, 1 - 0.999 would lose four digits
     return torch.stack((lr / (1 - BETA1**step), (1 - BETA2**step).rsqrt()))

@@ -100,7 +100,7 @@ class GradientStep:
     def count(self) -> int:
         """Steps so far, of the network that took most of them (host sync)."""
         fewest = 0 if self.behind is None else int(self.behind.min())
-        return max((int(state["step"].item()) for adam in self.adams for state in adam.state.values())) - fewest
+        return max(int(state["step"].item()) for adam in self.adams for state in adam.state.values()) - fewest
 
     def __call__(
         self, loss_fn: Callable[..., tuple[Tensor, dict[str, Any]]], *inputs: Any
@@ -329,11 +329,14 @@ class CompiledStep(GradientStep):
 
 
 def unshare(gradients: Sequence[Tensor]) -> list[Tensor]:
-    """Clone gradients that share memory: that of a sum is an expanded scalar, both of a + b are one tensor."""
+    """Clone gradients that share memory: that of a sum is an expanded scalar, both of a + b are one tensor.
+
+    Gradients of columns of a matrix are not contiguous; torch's fused Adam would read other numbers.
+    """
     seen: set[int] = set()
     result = []
     for gradient in gradients:
         shared = gradient.data_ptr() in seen or 0 in gradient.stride()
-        result.append(gradient.clone() if shared else gradient)
+        result.append(gradient.clone() if shared else gradient.contiguous())
         seen.add(gradient.data_ptr())
     return result

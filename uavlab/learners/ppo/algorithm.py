@@ -281,7 +281,7 @@ class PPO(Learner):
 
     def _take_steps(
         self, rows: Samples, beta: Float[Tensor, ""], *noise: Float[Tensor, "G S"]
-    ) -> dict[str, Float[Tensor, "R *K"]]:
+    ) -> dict[str, Tensor]:
         """Take one step of the critics and one of the actors; return metrics of runs, and of each actor (R K)."""
         critics, critic_norm = self.critic(self._critic_loss, self.critic.parameter, Rows(rows, 1))
         actors, actor_norm = self.actor(self._actor_loss, self.actor.parameter, Rows(rows, 1), beta, *noise)
@@ -297,8 +297,8 @@ def steps_of(rows: Samples) -> Samples:
 
 
 def means_of_steps(
-    steps: Sequence[Mapping[str, Float[Tensor, "R *K"]]], taken: Bool[Tensor, "S R K"]
-) -> dict[str, Float[Tensor, "R *K"]]:
+    steps: Sequence[Mapping[str, Tensor]], taken: Bool[Tensor, "S R K"]
+) -> dict[str, Tensor]:
     """Return the mean of each metric over the steps of an update; those of K actors over the steps that were kept.
 
     ``step_share`` (R K) is the share of steps that were kept.

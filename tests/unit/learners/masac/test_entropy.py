@@ -185,7 +185,8 @@ def test_a_target_above_what_masks_allow_is_named_and_its_remedy_works() -> None
     rows, (text,) = train(target_entropy=0.968)
     assert rows[-1]["alpha"] > rows[0]["alpha"]
     assert "the target entropy is 140 % of the largest one that the legal moves allow" in text
-    assert (remedy := text.partition("; try ")[2]) == "target_entropy=null (now 0.968)"
+    remedy = text.partition("; try ")[2]
+    assert remedy == "target_entropy=null (now 0.968)"
     name, _, value = remedy.split()[0].partition("=")
     assert train(**{name: yaml_value(value, name)})[1] == []
 
