@@ -228,6 +228,7 @@ def status_record(run: "Run", reason: str) -> dict[str, Any]:
         "target": run.config.run.updates,
         "seconds": round(run.seconds, 3),
         "seeds": list(run.rng.seeds),
+        "evaluate_mean_action": run.config.run.evaluate_mean_action,
         "digest": run.digest,
         "not_exact": [*run.not_exact_reasons, *run.source.inexact()],
         **({"changes": changes_as_json(run.changes)} if run.changes else {}),

@@ -279,9 +279,7 @@ class PPO(Learner):
         normal = rng.normal("noisy", len(set(self.team.networks)), sum(layer))
         return factorised_noise(normal, layer[0]).flatten(0, 1)
 
-    def _take_steps(
-        self, rows: Samples, beta: Float[Tensor, ""], *noise: Float[Tensor, "G S"]
-    ) -> dict[str, Tensor]:
+    def _take_steps(self, rows: Samples, beta: Float[Tensor, ""], *noise: Float[Tensor, "G S"]) -> dict[str, Tensor]:
         """Take one step of the critics and one of the actors; return metrics of runs, and of each actor (R K)."""
         critics, critic_norm = self.critic(self._critic_loss, self.critic.parameter, Rows(rows, 1))
         actors, actor_norm = self.actor(self._actor_loss, self.actor.parameter, Rows(rows, 1), beta, *noise)
@@ -296,9 +294,7 @@ def steps_of(rows: Samples) -> Samples:
     return tree_map(lambda leaf: leaf.flatten(1, 2), replace(rows, obs=rows.obs.obs))
 
 
-def means_of_steps(
-    steps: Sequence[Mapping[str, Tensor]], taken: Bool[Tensor, "S R K"]
-) -> dict[str, Tensor]:
+def means_of_steps(steps: Sequence[Mapping[str, Tensor]], taken: Bool[Tensor, "S R K"]) -> dict[str, Tensor]:
     """Return the mean of each metric over the steps of an update; those of K actors over the steps that were kept.
 
     ``step_share`` (R K) is the share of steps that were kept.
