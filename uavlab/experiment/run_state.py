@@ -26,15 +26,10 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 SEGMENT = "replay-"  # replay is saved in segments, so that unchanged ones are not written again
-LATE = (
-    "scaler",
-    "patience",
-    "best_by_group",
-    "plateau",
-)  # missing in checkpoints from before a setting or the task was changed
+LATE = ("scaler", "patience", "best_by_group", "plateau")  # missing where a setting or the task was changed
 TIMED = "minutes: how many updates fit into them depends on the machine"
 RETIRED = ("stage",)  # ignored leaves of worlds and rows in checkpoints of earlier versions; always zero
-LATE_TENSORS = ("behind",)  # missing in checkpoints from before a setting was changed, and of earlier versions
+LATE_TENSORS = (".behind",)  # the same, and in checkpoints of earlier versions
 RESHAPING = ("batch", "worlds", "interval", "ratio", "prefetch", "loader", "update", "priorities")  # shape a state
 MISFIT = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)  # of a state to restore
 DECISIVE = ("device", "cpu", "cpu_id", "threads", "torch", "uavlab", "code")  # what may change the last bit
@@ -214,8 +209,7 @@ def write_items(
 
 def _kinds(tensors: Mapping[str, Tensor]) -> set[tuple[str, str, str]]:
     """Return name, shape and type of every tensor; ``load_state_dict`` may adapt them silently."""
-    late = [name for name in tensors if name.rpartition(".")[2] in LATE_TENSORS]
-    return {(k, str(tuple(v.shape)), str(v.dtype)) for k, v in tensors.items() if k not in late}
+    return {(k, str(tuple(v.shape)), str(v.dtype)) for k, v in tensors.items() if not k.endswith(LATE_TENSORS)}
 
 
 def status_record(run: "Run", reason: str) -> dict[str, Any]:

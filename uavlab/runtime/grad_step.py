@@ -160,7 +160,7 @@ class GradientStep:
         state, numbers = self.state_dict(), [n for n, owner in enumerate(self.owners) for _ in owner]
         for number, (prefix, _, parameter) in zip(numbers, self._named(), strict=True):
             rows = held.view(-1, *[1] * (parameter.dim() - 1)) if self.stacked else held[number]
-            for key in ("parameter", *MOMENTS[self.stacked :]):
+            for key in ("parameter", *(MOMENTS[1:] if self.stacked else MOMENTS)):
                 tensor, old = state[prefix + key], before[prefix + key]
                 tensor.copy_(torch.where(rows, old, tensor, out=old))
         if self.behind is not None:
@@ -234,7 +234,7 @@ class GradientStep:
                     parameter.copy_(next(remaining).lerp(parameter, self._share(parameter, number)))
 
     def _correct(self, behind: Float[Tensor, " G"], before: Sequence[Tensor]) -> None:
-        """Give networks that took fewer steps than Adam counts the step of their own count."""
+        """Step networks that took fewer steps than Adam counts by their own counts."""
         for old, (_, adam, parameter) in zip(before, self._named(), strict=True):
             step, *moments = (adam.state[parameter][key] for key in MOMENTS)
             rows = behind.view(-1, *[1] * (parameter.dim() - 1))

@@ -85,7 +85,7 @@ class Slow:
         self.actor, self.critic = ([row.clone().requires_grad_() for row in part.parameter.detach()] for part in parts)
         rates = ((self.actor, self.config.lr), (self.critic, self.config.critic_lr))
         self.adams = [[torch.optim.Adam([row], lr, eps=ADAM_EPS) for row in rows] for rows, lr in rates]
-        self.kept: list[dict[str, float]] = []  # figures of each actor in each step that counts, in the last update
+        self.counted: list[dict[str, float]] = []  # figures of each actor in each step that counts, in the last update
         self.sums = dict.fromkeys(AGENTS, (0.0, 0.0, 0.0))  # moving sums of returns, their squares, and weights
         self.undone = 0
 
@@ -164,7 +164,7 @@ class Slow:
             for name, owner in (("actor", self.team.networks), ("critic", self.team.critics))
         }
         stopped: set[int] = set()
-        self.kept = []
+        self.counted = []
         for order in noise[0]:
             for part in map(self.rows, (order[: len(order) // 2], order[len(order) // 2 :])):
                 losses, far = [0.0, 0.0], dict.fromkeys(self.team.networks, 0.0)
@@ -199,7 +199,7 @@ class Slow:
                         row.grad = grad * (config.clip / (grad.norm() + 1e-6)).clamp(max=1)
                         self.adams[which][network].step()
                 going = set(far) - stopped
-                self.kept += [{**figures[network], "kl": far[network]} for network in going]
+                self.counted += [{**figures[network], "kl": far[network]} for network in going]
 
     def state(self, name: str) -> list[Tensor]:
         """Return the rows of networks: parameters and Adam's moments."""
@@ -253,7 +253,7 @@ def test_two_updates_equal_those_written_out(name: str) -> None:
         metrics.append(learner.update(batch_of(data), noise).metrics)
         assert_equal(learner, slow)
         for figure in ("clipped", "entropy", "actor_loss", "kl"):
-            expected = mean(row[figure] for row in slow.kept)
+            expected = mean(row[figure] for row in slow.counted)
             assert metrics[-1][figure].item() == pytest.approx(expected, rel=1e-6, abs=1e-12), figure
     assert (learner.actor.parameter - before).abs().max() > 1e-3
     undone = sum((1 - m["step_share"]).sum().item() * 4 for m in metrics)  # of 2 passes with 2 minibatches each
