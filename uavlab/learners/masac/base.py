@@ -39,7 +39,7 @@ from uavlab.core.protocols import CheckedTensors, Policy
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import Batch, ChoiceObs, EnvSpec, Scale, Transition, Update, features_of, tree_map
 from uavlab.learners.masac.config import MASACConfig
-from uavlab.learners.masac.entropy import choices_of, excess, target_entropy
+from uavlab.learners.masac.entropy import excess, target_entropy
 from uavlab.learners.masac.forms import convert, from_rows, number_of, to_rows
 from uavlab.learners.masac.live import row_mean, weigh, weights
 from uavlab.learners.masac.networks import (
@@ -106,7 +106,8 @@ class MASACBase(ABC):
         self.target = map_tensors(lambda tensor: tensor.detach().clone(), self._theta(self.critic))
         goal = target_entropy(config, spec)
         self.target_entropy = actor.new_tensor(goal) if isinstance(goal, tuple) else goal
-        self.moves = actor.new_tensor(own_actions(spec))[:, None] if spec.choices else None
+        moves = torch.tensor(own_actions(spec), dtype=actor.dtype, device=actor.device)
+        self.moves = moves[:, None] if spec.choices else None
         self.padding = padded_actions(spec, actor.device)
         self.reward_factor = config.reward_scale or 1.0  # in the target
         self.rewards = RewardScale(self.runs, spec.agents, actor) if config.reward_scale is None else None
@@ -234,9 +235,8 @@ class MASACBase(ABC):
     ) -> tuple[Float[Tensor, "R A"], dict[str, Tensor]]:
         """Return target minus entropy, 0 without a row that counts, and what masks of moves leave of the entropy."""
         if self.moves is not None:
-            choices = choices_of(data.obs.legal, self.moves, weight, self.ranks)
-            above, share = excess(log_prob, self.target_entropy, choices, self.config.target_entropy is None)
-            return above, {"entropy_limit": choices.limit, "target_share": share}
+            legal, masked = data.obs.legal, self.config.target_entropy is None
+            return excess(log_prob, self.target_entropy, legal, self.moves, masked, weight, self.ranks)
         above = log_prob + self.target_entropy
         return above if weight is None else above * self.ranks.max((weight > 0).any(2).to(weight.dtype)), {}
 

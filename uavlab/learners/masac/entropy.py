@@ -5,7 +5,6 @@ other rows no policy has entropy. Without masks these are all rows.
 """
 
 import math
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -32,42 +31,26 @@ def target_entropy(config: MASACConfig, spec: EnvSpec) -> float | tuple[float, .
     return each if len(set(each)) > 1 else each[0]
 
 
-class Choices(NamedTuple):
-    """How free an agent's choices among moves are: means over its live rows in a batch.
-
-    Attributes:
-        free: Share of rows with more than one legal move, of all ranks.
-        closed: By how much masks lower the largest entropy in these rows (nats), summed as if others had 0.
-        limit: The largest entropy (nats).
-    """
-
-    free: Float[Tensor, "R A"]
-    closed: Float[Tensor, "R A"]
-    limit: Float[Tensor, "R A"]
-
-
-def choices_of(
+def excess(
+    log_prob: Float[Tensor, "R A"],
+    target: Float[Tensor, " A"] | float,
     legal: Bool[Tensor, "R N A E"],
     moves: Float[Tensor, "A 1"],
-    weight: Float[Tensor, "R A N"] | None,
+    masked: bool,
+    weight: Float[Tensor, "R A N"] | None = None,
     ranks: Ranks = ALONE,
-) -> Choices:
-    """Count the legal moves of agents with so many ``moves`` each; ``weight`` is that of ``live.weights``."""
+) -> tuple[Float[Tensor, "R A"], dict[str, Tensor]]:
+    """Return target minus entropy in rows with more than one legal move, 0 of an agent without such a row; and metrics.
+
+    ``log_prob`` is minus the entropy, a mean over live rows; ``weight`` is that of ``live.weights``. The target is that
+    of agents with so many ``moves``, and lower under masks if ``masked``. Metrics are the largest entropy (R A), a mean
+    over live rows, and the highest target relative to it (R).
+    """
     count = legal.sum(-1).clamp_min(1).transpose(1, 2).to(moves.dtype)
     live = torch.ones_like(count) if weight is None else (weight > 0).to(count.dtype)
     free = (count > 1).to(count.dtype)
     share = ranks.mean((live * free).mean(-1)) / ranks.mean(live.mean(-1)).clamp_min(TINY)
-    return Choices(share, row_mean((moves / count).log() * free, weight), row_mean(count.log(), weight))
-
-
-def excess(
-    log_prob: Float[Tensor, "R A"], target: Float[Tensor, " A"] | float, choices: Choices, masked: bool
-) -> tuple[Float[Tensor, "R A"], Float[Tensor, " R"]]:
-    """Return target minus entropy in rows with more than one legal move, and the highest target relative to its limit.
-
-    ``log_prob`` is minus the entropy, a mean over all live rows. The target is that without masks, and lower under
-    masks if ``masked``. Both results are 0 of an agent that never had more than one legal move.
-    """
-    goal = target * choices.free - SHARE * choices.closed * masked  # mean over all live rows, too
-    share = goal / choices.limit.clamp_min(TINY)
-    return (log_prob + goal) / choices.free.clamp_min(TINY), share.amax(1)
+    closed, limit = row_mean((moves / count).log() * free, weight), row_mean(count.log(), weight)
+    goal = target * share - SHARE * closed * masked  # a mean over live rows, too
+    above = (log_prob + goal) / share.clamp_min(TINY)
+    return above, {"entropy_limit": limit, "target_share": (goal / limit.clamp_min(TINY)).amax(1)}

@@ -15,7 +15,7 @@ from tests.support.update_rungs import CHOICE_KINDS, Side
 from uavlab.core.errors import TrainingWarning
 from uavlab.core.text import yaml_value
 from uavlab.envs.pursuit.env import Pursuit
-from uavlab.learners.masac.entropy import choices_of, excess
+from uavlab.learners.masac.entropy import excess
 
 MORTAL = Pursuit(pursuers=2, evaders=2, side=3, obstacles=2, horizon=9)  # walls close moves, and evaders end
 E = 48
@@ -73,17 +73,15 @@ def test_a_mistake_is_caught(fault: str) -> None:
 def test_by_hand() -> None:
     """Moves 4, 1, 2 and 2 are legal: three rows count, of the largest entropies log 4, log 2 and log 2."""
     counts = torch.tensor([4, 1, 2, 2])
-    legal = (torch.arange(8) < counts[:, None])[None, :, None]
-    choices = choices_of(legal, torch.full((1, 1), 8.0), None)
-    assert choices.free.item() == 0.75
-    assert choices.limit.item() == pytest.approx(math.log(16) / 4)
-    entropy, usual = torch.tensor([[0.6]]), math.log(8) / 4  # 0.6 is a mean over four rows: 0.8 over three
-    (above,), share = (each.flatten() for each in excess(-entropy, usual, choices, masked=True))
+    legal, moves = (torch.arange(8) < counts[:, None])[None, :, None], torch.full((1, 1), 8.0)
+    entropy = torch.tensor([[0.6]])  # a mean over four rows: 0.8 over three
+    above, metrics = excess(-entropy, math.log(8) / 4, legal, moves, masked=True)
     assert above.item() == pytest.approx(math.log(16) / 3 / 4 - 0.8)
-    assert share.item() == pytest.approx(0.25)
-    (above,), share = (each.flatten() for each in excess(-entropy, 1.0, choices, masked=False))
+    assert metrics["entropy_limit"].item() == pytest.approx(math.log(16) / 4)
+    assert metrics["target_share"].item() == pytest.approx(0.25)
+    above, metrics = excess(-entropy, 1.0, legal, moves, masked=False)
     assert above.item() == pytest.approx(1.0 - 0.8)
-    assert share.item() == pytest.approx(1.0 / (math.log(16) / 3))
+    assert metrics["target_share"].item() == pytest.approx(1.0 / (math.log(16) / 3))
 
 
 @pytest.mark.parametrize("weight", [None, torch.tensor([[[0.0, 0.0, 0.0, 0.0]]])])
@@ -91,8 +89,8 @@ def test_an_agent_without_a_choice_leaves_its_temperature(weight: Tensor | None)
     legal = torch.zeros(1, 4, 1, 3, dtype=torch.bool)
     legal[..., 0] = True
     legal[..., 1] = weight is not None  # a choice, but no live row
-    choices = choices_of(legal, torch.full((1, 1), 3.0), weight)
-    assert [each.item() for each in excess(torch.zeros(1, 1), 0.27, choices, masked=True)] == [0, 0]
+    above, metrics = excess(torch.zeros(1, 1), 0.27, legal, torch.full((1, 1), 3.0), True, weight)
+    assert [above.item(), metrics["target_share"].item()] == [0, 0]
 
 
 @pytest.mark.parametrize("rows", [1, 37, 64])
@@ -104,8 +102,7 @@ def test_without_masks_no_bit_differs_from_a_fixed_target(rows: int) -> None:
     live[..., 0] = True
     log_prob = -torch.rand(2, 3, generator=draw)
     for weight in (None, live / live.float().mean(-1, keepdim=True)):
-        result, _ = excess(log_prob, target, choices_of(legal, moves, weight), masked=True)
-        assert torch.equal(result, log_prob + target)
+        assert torch.equal(excess(log_prob, target, legal, moves, True, weight)[0], log_prob + target)
 
 
 @ul.tensors

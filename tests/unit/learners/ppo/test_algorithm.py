@@ -23,6 +23,7 @@ from uavlab.learners.ppo.moments import MEMORY, Moments, row_weights
 from uavlab.nets.assignment import of_agents
 from uavlab.nets.attention import LARGE, StackedAttention
 from uavlab.ops.minibatches import minibatches
+from uavlab.runtime.adam import adam_factors
 from uavlab.runtime.grad_step import ADAM_EPS
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
@@ -564,3 +565,30 @@ def test_large_layers_of_attention_are_computed_again_with_equal_bits(monkeypatc
     for state in states.values():
         for name, tensor in states["off", LARGE].items():
             assert torch.equal(state[name], tensor), name
+
+
+def test_a_restored_state_corrects_its_next_compiled_step() -> None:
+    """What a compiled step computes ahead follows the steps of the state, not those of a new learner."""
+    rt = Runtime(requested=Toggles(acting="batched", update="batched", compile="default"))
+    learner, rng = build(CONFIGS["stops"], rt=Runtime(requested=Toggles(acting="batched")))
+    for data, noise in updates(rng, learner):
+        learner.update(batch_of(data), noise)
+    fresh, _ = build(CONFIGS["stops"], rt=rt)
+    fresh.load_state_dict({name: tensor.clone() for name, tensor in learner.state_dict().items()})
+    for name in ("actor", "critic"):
+        part: Any = getattr(fresh, name)
+        steps_so_far = part.state_dict()["step"] - part.state_dict().get("behind", torch.zeros(()))
+        expected = adam_factors(part.lr, steps_so_far + 1)
+        torch.testing.assert_close(part.factors.view_as(expected), expected)
+
+
+def test_a_state_without_counts_of_its_own_is_read() -> None:
+    """Checkpoints of earlier versions count the steps of all networks together."""
+    learner, rng = build(CONFIGS["stops"])
+    for data, noise in updates(rng, learner):
+        learner.update(batch_of(data), noise)
+    old = {name: tensor.clone() for name, tensor in learner.state_dict().items() if not name.endswith("behind")}
+    fresh, _ = build(CONFIGS["stops"])
+    fresh.load_state_dict(old)
+    assert fresh.actor.state_dict()["behind"].tolist() == [0, 0, 0]
+    assert torch.equal(fresh.actor.parameter, learner.actor.parameter)
