@@ -232,6 +232,9 @@ class Learner(Protocol):
         for name, tensor in Learner.state_dict(self).items():  # not copies
             if name in state:
                 tensor.copy_(state[name])
+        for _, part in parts(self):
+            if not isinstance(part, Tensor):
+                part.load_state_dict(part.state_dict())  # what it derives from its state follows
 
 
 def _with_axes(tensor: Tensor, runs: int) -> tuple[Tensor, str]:

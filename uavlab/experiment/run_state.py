@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 SEGMENT = "replay-"  # replay is saved in segments, so that unchanged ones are not written again
-# missing in checkpoints from before a setting or the task was changed
-LATE = ("scaler", "patience", "best_by_group", "plateau")
+LATE = ("scaler", "patience", "best_by_group", "plateau")  # missing where a setting or the task was changed
 TIMED = "minutes: how many updates fit into them depends on the machine"
 RETIRED = ("stage",)  # ignored leaves of worlds and rows in checkpoints of earlier versions; always zero
+LATE_TENSORS = (".behind",)  # the same, and in checkpoints of earlier versions
 RESHAPING = ("batch", "worlds", "interval", "ratio", "prefetch", "loader", "update", "priorities")  # shape a state
 MISFIT = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)  # of a state to restore
 DECISIVE = ("device", "cpu", "cpu_id", "threads", "torch", "uavlab", "code")  # what may change the last bit
@@ -209,7 +209,7 @@ def write_items(
 
 def _kinds(tensors: Mapping[str, Tensor]) -> set[tuple[str, str, str]]:
     """Return name, shape and type of every tensor; ``load_state_dict`` may adapt them silently."""
-    return {(name, str(tuple(tensor.shape)), str(tensor.dtype)) for name, tensor in tensors.items()}
+    return {(k, str(tuple(v.shape)), str(v.dtype)) for k, v in tensors.items() if not k.endswith(LATE_TENSORS)}
 
 
 def not_exact(run: "Run") -> list[str]:
@@ -227,6 +227,7 @@ def status_record(run: "Run", reason: str) -> dict[str, Any]:
         "target": run.config.run.updates,
         "seconds": round(run.seconds, 3),
         "seeds": list(run.rng.seeds),
+        "evaluate_mean_action": run.config.run.evaluate_mean_action,
         "digest": run.digest,
         "not_exact": not_exact(run),
         **({"changes": changes_as_json(run.changes)} if run.changes else {}),

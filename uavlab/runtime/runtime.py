@@ -113,7 +113,12 @@ class Runtime:
         return call  # type: ignore[return-value]
 
     def grad(
-        self, parameters: Tensor | Sequence[Sequence[Tensor]], lr: float, clip: float | None, stacked: bool = False
+        self,
+        parameters: Tensor | Sequence[Sequence[Tensor]],
+        lr: float,
+        clip: float | None,
+        stacked: bool = False,
+        undo: bool = False,
     ) -> GradientStep:
         """Build the gradient step of one kind of network.
 
@@ -122,13 +127,15 @@ class Runtime:
             lr: Adam's learning rate.
             clip: Largest gradient norm of a row, or of an owner; None for no clipping.
             stacked: The first axis of the owners' tensors counts independent networks.
+            undo: Whether steps of single networks will be undone.
         """
         scope = nullcontext if self.monitor is None else self.monitor.scope
         kind: type[GradientStep] = GradientStep
         if isinstance(parameters, Tensor):
             parameters, stacked = [[parameters.detach().clone().requires_grad_()]], True
             kind = GradientStep if self.toggles.compile == "off" else CompiledStep
-        return kind(parameters, lr, clip, stacked, self.toggles, self.scaler, self._microbatcher(), scope, self.ranks)
+        shared = self.toggles, self.scaler, self._microbatcher(), scope, self.ranks
+        return kind(parameters, lr, clip, stacked, *shared, undo)
 
     def split_batch(self, fn: Callable[..., Any], what: str, axis: int) -> Callable[..., Any]:
         """Split the batch of a pure function into ``micro_batches`` pieces, and into more if memory is refused.

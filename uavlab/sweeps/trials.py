@@ -226,7 +226,7 @@ def _train_and_score(folder: Path, request: Mapping[str, Any], stop: Event) -> R
     if not run.done:
         return None
     trained, env = run.trained(), run.config.evaluation
-    figures = scores.measure(trained, request["episodes"], EPISODES_SEED, False)
+    figures = scores.measure(trained, request["episodes"], EPISODES_SEED, trained.config.run.evaluate_mean_action)
     means = {name: _finite(values.double().mean().item()) for name, values in figures.items()}
     return {
         "status": "complete",
