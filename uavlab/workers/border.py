@@ -11,6 +11,7 @@ from uavlab.workers.description import GOES_ON, TERMINATED, TRUNCATED
 from uavlab.workers.spaces import Refusal
 
 RESULTS = ("observation", "reward", "terminated", "truncated", "info")
+Infos = Mapping[Any, Any]
 
 
 def require_seed(env: Any) -> None:
@@ -21,12 +22,8 @@ def require_seed(env: Any) -> None:
             raise Refusal("reset takes no seed; expected reset(self, seed=None, options=None): draw all chance from it")
 
 
-def reset_pair(result: Any) -> tuple[Any, Mapping[Any, Any]]:
-    """Return observation and infos that a reset returned.
-
-    Raises:
-        Refusal: It returned no pair of them.
-    """
+def reset_pair(result: Any) -> tuple[Any, Infos]:
+    """Return observation and infos that a reset returned; raise a ``Refusal`` if it returned no pair of them."""
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], Mapping):
         raise Refusal(
             f"reset returned {_kind(result)}; expected a pair, an observation and a dict of infos: return both, as "
@@ -36,49 +33,34 @@ def reset_pair(result: Any) -> tuple[Any, Mapping[Any, Any]]:
 
 
 def step_results(result: Any) -> tuple[Any, ...]:
-    """Return the five results of a step.
-
-    Raises:
-        Refusal: There are others, or the infos are no dict.
-    """
+    """Return the five results of a step; raise a ``Refusal`` if there are others, or the infos are no dict."""
     if not isinstance(result, tuple) or len(result) != len(RESULTS):
         old = ", as gym did before 0.26" if isinstance(result, tuple) and len(result) == 4 else ""
         raise Refusal(
             f"step returned {_kind(result)}{old}; expected a tuple of five: {', '.join(RESULTS)}: return what ended "
             "the task as terminated, and a limit of time as truncated"
         )
-    if not isinstance(result[4], Mapping):
-        raise Refusal(f"step returned {_kind(result[4])} as info; expected a dict: return an empty one for nothing")
-    return result
+    return *result[:4], _dict(result[4], "info of step")
 
 
-def by_agent(results: tuple[Any, ...], doing: str, names: tuple[str, ...]) -> None:
-    """Raise a ``Refusal`` if a result of a parallel environment is no dict by agent."""
-    for name, result in zip(names, results, strict=True):
-        if not isinstance(result, Mapping):
-            raise Refusal(
-                f"{doing} returned {_kind(result)} as {name}; expected a dict by agent: name each agent in it"
-            )
+def by_agent(results: tuple[Any, ...], doing: str) -> tuple[Any, ...]:
+    """Return results of a parallel environment; raise a ``Refusal`` if one is no dict by agent."""
+    return tuple(_dict(result, f"result {number} of {doing}") for number, result in enumerate(results, 1))
 
 
-def info_of(infos: Mapping[Any, Any], agent: Any) -> Mapping[Any, Any]:
-    """Return the infos of an agent; empty without any.
+def info_of(infos: Infos, agent: Any) -> Infos:
+    """Return the infos of an agent, empty without any; raise a ``Refusal`` if they are no dict."""
+    return _dict(infos.get(agent, {}), f"info of {agent}")
 
-    Raises:
-        Refusal: They are no dict.
-    """
-    info = infos.get(agent, {})
-    if not isinstance(info, Mapping):
-        raise Refusal(f"{_kind(info)} is the info of {agent}; expected a dict: return an empty one for nothing")
-    return info
+
+def _dict(value: Any, what: str) -> Any:
+    if not isinstance(value, Mapping):
+        raise Refusal(f"the {what} is {_kind(value)}; expected a dict: return an empty one for nothing")
+    return value
 
 
 def reward_of(value: Any, agent: Any) -> float:
-    """Return the reward of an agent, also of an array of one.
-
-    Raises:
-        Refusal: It is not one number.
-    """
+    """Return the reward of an agent, also of an array of one; raise a ``Refusal`` if it is not one number."""
     if type(value) is float:
         return value
     array = _array(value)
@@ -91,11 +73,7 @@ def reward_of(value: Any, agent: Any) -> float:
 
 
 def end_of(terminated: Any, truncated: Any, agent: Any) -> int:
-    """Return whether an agent goes on, or how it ended.
-
-    Raises:
-        Refusal: One of both is not true or false.
-    """
+    """Return whether an agent goes on, or how it ended; raise a ``Refusal`` if one of both is not true or false."""
     for name, value in (("terminated", terminated), ("truncated", truncated)):
         array = _array(value)
         if array.size != 1 or array.dtype.kind not in "biuf" or array.item() not in (0, 1):
@@ -111,7 +89,4 @@ def _array(value: Any) -> np.ndarray:
 
 
 def _kind(value: Any) -> str:
-    """Return what a result is, in a few words."""
-    if isinstance(value, tuple):
-        return f"{len(value)} results"
-    return f"a {type(value).__name__}"
+    return f"{len(value)} results" if isinstance(value, tuple) else f"a {type(value).__name__}"

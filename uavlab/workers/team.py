@@ -12,17 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from uavlab.core.text import suggest
-from uavlab.workers.adapters import Alone, Crew, is_crew
-from uavlab.workers.border import (
-    RESULTS,
-    by_agent,
-    end_of,
-    info_of,
-    require_seed,
-    reset_pair,
-    reward_of,
-    step_results,
-)
+from uavlab.workers.adapter import Adapter
+from uavlab.workers.border import Infos, by_agent, end_of, info_of, require_seed, reset_pair, reward_of, step_results
 from uavlab.workers.description import GOES_ON, TRUNCATED, UNSEEN, Agent, Description, Rows
 from uavlab.workers.grouping import groups_by_name
 from uavlab.workers.spaces import MASK, Codec, Refusal
@@ -56,7 +47,7 @@ def make(kind: str, target: str, factory: str, arguments: Mapping[str, Any]) -> 
             "a function or class that makes one"
         )
     require_seed(env)
-    return Crew(env) if is_crew(env) else Alone(env)
+    return Adapter(env)
 
 
 def _factory(target: str, factory: str) -> Callable[..., Any]:
@@ -148,7 +139,7 @@ class Team:
 
     def describe(self) -> Description:
         """Return what the other process needs to know; what a first reset shows of masks is part of it."""
-        infos: Mapping[Any, Any]
+        infos: Infos
         try:
             _, infos = self._start(0)
         except Refusal:
@@ -164,13 +155,12 @@ class Team:
         if callable(getattr(getattr(self.env, "unwrapped", self.env), "action_masks", None)):
             notes[f"its action_masks() is not used: return the mask as {MASK} in infos, of reset and step"] = None
         horizon, limit = horizon_of(self.env)
-        return Description(agents, horizon, isinstance(self.env, Alone), limit, tuple(notes))
+        single = isinstance(self.env, Adapter) and self.env.single
+        return Description(agents, horizon, single, limit, tuple(notes))
 
-    def _start(self, seed: int) -> tuple[Mapping[Any, Any], Mapping[Any, Any]]:
+    def _start(self, seed: int) -> tuple[Infos, Infos]:
         """Reset the environment."""
-        pair = reset_pair(self.env.reset(seed=seed))
-        by_agent(pair, "reset", ("observations", "infos"))
-        obs, infos = pair
+        obs, infos = by_agent(reset_pair(self.env.reset(seed=seed)), "reset")
         missing = [str(name) for name in self.names if obs.get(name) is None]
         if missing:
             raise Refusal(
@@ -197,9 +187,7 @@ class Team:
             Refusal: The results are not those of the agents that go on.
         """
         actions = {self.names[n]: self.codecs[n].act(rows.action[row, n]) for n in self.live}
-        results = step_results(self.env.step(actions))
-        by_agent(results, "step", RESULTS)
-        obs, rewards, terminations, truncations, infos = results
+        obs, rewards, terminations, truncations, infos = by_agent(step_results(self.env.step(actions)), "step")
         rows.reward[row] = rows.end[row] = 0
         for number in {*range(len(self.names))} - {*self.live}:
             rows.obs[row, number] = 0
@@ -232,9 +220,7 @@ class Team:
             )
         self.live = going
 
-    def _observe(
-        self, seen: list[int], going: list[int], obs: Mapping[Any, Any], infos: Mapping[Any, Any], rows: Rows, row: int
-    ) -> None:
+    def _observe(self, seen: list[int], going: list[int], obs: Infos, infos: Infos, rows: Rows, row: int) -> None:
         """Write what agents observe; an agent without an open move, while another one has some, waits."""
         closed = []
         for number in seen:

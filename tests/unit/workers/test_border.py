@@ -11,7 +11,7 @@ from tests.support.foreign import CLOSED, Fleet, NoSeed, Spot, Tuples, legacy
 from tests.support.registries import registered
 from uavlab.core.errors import ConfigError, FallbackWarning
 from uavlab.core.registry import ENVIRONMENTS
-from uavlab.workers.adapters import Alone, Crew
+from uavlab.workers.adapter import Adapter
 from uavlab.workers.cache import close_all
 from uavlab.workers.description import GOES_ON, TRUNCATED, UNSEEN, Rows, memory_bytes, rows_in
 from uavlab.workers.registration import external
@@ -45,18 +45,18 @@ def step_once(env: Any, moves: Any = 0, steps: int = 1) -> Rows:
         ("word", "step returned the reward 'good' of agent; expected one number"),
         ("nan", "step returned terminated=nan of agent; expected true or false"),
         ("three", r"step returned terminated=.*3.* of agent; expected true or false"),
-        ("no infos", "step returned a NoneType as info; expected a dict"),
+        ("no infos", "the info of step is a NoneType; expected a dict"),
     ],
 )
 def test_a_breach_is_named(fault: str, text: str) -> None:
     with pytest.raises(Refusal, match=text):
-        step_once(Alone(Spot(fault)))
+        step_once(Adapter(Spot(fault)))
 
 
 def test_harmless_forms_are_taken() -> None:
-    assert step_once(Alone(Spot("array"))).reward[0, 0] == 0.5
+    assert step_once(Adapter(Spot("array"))).reward[0, 0] == 0.5
     for fault in ("numpy", "zero"):
-        assert step_once(Alone(Spot(fault))).end[0, 0] == GOES_ON
+        assert step_once(Adapter(Spot(fault))).end[0, 0] == GOES_ON
 
 
 def test_a_reset_without_a_seed_and_spaces_of_another_package_are_named() -> None:
@@ -64,19 +64,21 @@ def test_a_reset_without_a_seed_and_spaces_of_another_package_are_named() -> Non
         make("factory", HERE, "NoSeed", {})
     assert NoSeed().reset()[1] == {}
     with pytest.raises(Refusal, match=r"observes Box\(.*\) of module tests.support.foreign; expected .* gymnasium.sp"):
-        Team(Alone(legacy()))
+        Team(Adapter(legacy()))
 
 
-@pytest.mark.parametrize("what", ["observation", "rewards", "infos"])
-def test_results_of_a_parallel_environment_are_dicts_by_agent(what: str) -> None:
+@pytest.mark.parametrize("number", [0, 1, 4])
+def test_results_of_a_parallel_environment_are_dicts_by_agent(number: int) -> None:
     class Listed(Fleet):
         def step(self, actions: Any) -> Any:
             results = [*super().step(actions)]
-            number = {"observation": 0, "rewards": 1, "infos": 4}[what]
             results[number] = [*results[number].values()]
             return tuple(results)
 
-    with pytest.raises(Refusal, match=r"returned a list as .*; expected a dict"):
+    with pytest.raises(
+        Refusal,
+        match=rf"result {number + 1} of step is a list; expected a dict|info of step is a list; expected a dict",
+    ):
         step_once(Listed())
 
 
@@ -152,7 +154,7 @@ def test_an_agent_without_a_move_waits_while_another_one_has_some() -> None:
 
 def test_tuples_of_one_length_are_a_team() -> None:
     env = make("factory", HERE, "Tuples", {})
-    assert isinstance(env, Crew)
+    assert not env.single
     assert [(a.name, a.group, a.obs, a.choices) for a in Team(env).describe().agents] == [
         ("agent_0", "agent", 2, 3), ("agent_1", "agent", 2, 3)
     ]  # fmt: skip
@@ -162,10 +164,10 @@ def test_tuples_of_one_length_are_a_team() -> None:
     assert rows.legal[0].tolist() == [[True, True, False], [False, False, True]]
     assert step_once(make("factory", HERE, "Tuples", {"shared": True}), moves=[0, 2]).reward[0].tolist() == [4, 4]
     with pytest.raises(Refusal, match="reward has 1 parts; expected 2: return one for each agent"):
-        step_once(Crew(Tuples(parts=1)))
+        step_once(Adapter(Tuples(parts=1)))
 
 
-@pytest.mark.parametrize("env", [Fleet(last=False), Alone(Spot("unseen"))])
+@pytest.mark.parametrize("env", [Fleet(last=False), Adapter(Spot("unseen"))])
 def test_a_cut_without_a_last_observation_is_an_end(env: Any) -> None:
     rows = step_once(env, steps=5 if isinstance(env, Fleet) else 4)
     assert set(rows.end[0].tolist()) == {UNSEEN}

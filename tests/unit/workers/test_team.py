@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.strangers import Hill, Meadow
-from uavlab.workers.adapters import Alone
+from uavlab.workers.adapter import Adapter
 from uavlab.workers.description import GOES_ON, TERMINATED, TRUNCATED, Rows, memory_bytes, rows_in
 from uavlab.workers.spaces import Refusal
 from uavlab.workers.team import Team, horizon_of, make
@@ -29,7 +29,7 @@ def test_agents_are_grouped_by_name_and_spaces() -> None:
     assert (description.horizon, description.single) == (12, False)
     continuous = Team(Meadow(moves=False)).describe()
     assert [a.action for a in continuous.agents] == [1, 1, 2]
-    assert Team(Alone(Hill())).describe().single
+    assert Team(Adapter(Hill())).describe().single
 
 
 def test_equal_names_with_other_spaces_are_groups_of_their_own() -> None:
@@ -99,7 +99,7 @@ def test_results_of_other_agents_are_refused(fault: str, text: str) -> None:
 
 
 def test_one_of_gymnasium_is_a_team_of_one() -> None:
-    team, rows = team_of(Alone(Hill(length=2, moves=3)))
+    team, rows = team_of(Adapter(Hill(length=2, moves=3)))
     team.reset(3, rows, 0)
     assert rows.obs[0, 0].tolist()[1:] == [1, 0, 0]
     assert rows.legal[0, 0].tolist() == [True, False, True]
@@ -119,7 +119,7 @@ def test_environments_come_from_modules_files_and_gymnasium(tmp_path: Path) -> N
         30,
         "max_cycles",
     )
-    assert horizon_of(Alone(Hill())) == (None, "")
+    assert horizon_of(Adapter(Hill())) == (None, "")
 
 
 @pytest.mark.parametrize(
