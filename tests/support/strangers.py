@@ -107,18 +107,19 @@ class Hill(gymnasium.Env):
     ) -> None:
         self.length, self.wait = length, wait
         self.action_space = spaces.Discrete(moves, start=-1) if moves else spaces.Box(low, high, (2,))
+        self.infos = {"action_mask": np.array([1, 0, 1])} if moves else {}
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict]:
         super().reset(seed=seed)
         self.place, self.count = self.np_random.uniform(-1, 1), 0
-        return self.seen(), {"action_mask": np.array([1, 0, 1])}
+        return self.seen(), {**self.infos}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
         time.sleep(self.wait)
         self.count += 1
         self.place += float(np.sum(action)) * 0.2 + 0.05 * self.np_random.normal()
         end = abs(self.place) > 2
-        return self.seen(), -abs(self.place), end, self.count >= self.length, {"action_mask": np.array([1, 0, 1])}
+        return self.seen(), -abs(self.place), end, self.count >= self.length, {**self.infos}
 
     def seen(self) -> dict[str, Any]:
         return {"place": np.array([np.clip(self.place, -4, 4)], np.float32), "third": self.count % 3}

@@ -204,6 +204,12 @@ def _preset_or_env(ctx: click.Context, param: click.Parameter, value: str | None
     return env if value is None else value
 
 
+def show_reading(env: Any) -> None:
+    """Print what was read of an external environment on stderr, so that a guess that is wrong is seen."""
+    if hasattr(env, "reading"):
+        echo(f"read {env.origin.name}: {env.reading}", err=True)
+
+
 def with_settings(command: Command) -> Command:
     """Add the options for settings of a run to a command."""
     for option in reversed(settings_options):

@@ -6,7 +6,18 @@ from typing import Any
 
 import click
 
-from uavlab.cli.base import OutputFile, Record, as_json, cli, echo, layer, task_argument, with_settings, write_record
+from uavlab.cli.base import (
+    OutputFile,
+    Record,
+    as_json,
+    cli,
+    echo,
+    layer,
+    show_reading,
+    task_argument,
+    with_settings,
+    write_record,
+)
 from uavlab.core.text import one_line
 
 SYSTEMS = ("leader_follower", "mapping", "assignment", "telemetry", "scale_out")
@@ -25,7 +36,7 @@ def presets() -> Record:
 
 
 @cli.command()
-@click.argument("preset")
+@task_argument
 @as_json
 def settings(preset: str) -> Record:
     """List every setting of PRESET with its value, range and meaning."""
@@ -33,13 +44,14 @@ def settings(preset: str) -> Record:
     from uavlab.experiment.settings import describe_settings, format_settings
 
     config = configure(preset)
+    show_reading(config.env)
     rows = describe_settings(parts(config.task.settings), config.values)
     echo(format_settings(rows, config.task.settings[-1]))
     return {"rows": rows}
 
 
 @cli.command()
-@click.argument("preset")
+@task_argument
 @with_settings
 @click.option("--learner", "both", is_flag=True, help="Check its learner, too.")
 @as_json
@@ -49,6 +61,7 @@ def check(preset: str, both: bool, **options: Any) -> Record:
     from uavlab.testing import check_env, check_learner
 
     config = configure(preset, layer(**options))
+    show_reading(config.env)
     own = config.task.evaluation.check
     report = check_env(config.env) if own is None else own(config)
     echo(report)
@@ -175,7 +188,7 @@ def _report(record: Record, text: str, out: Path | None) -> Record:
 
 
 @cli.command()
-@click.argument("preset")
+@task_argument
 @with_settings
 @click.option(
     "--rounds", type=click.IntRange(3, 1000), default=20, show_default=True, help="Interleaved repetitions, at most."

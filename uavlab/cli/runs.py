@@ -19,6 +19,7 @@ from uavlab.cli.base import (
     layer,
     on_device,
     print_json,
+    show_reading,
     task_argument,
     which_policy,
     with_monitor,
@@ -44,15 +45,16 @@ def train(preset: str, out: Path | None, name: str | None, dry_run: bool, **opti
     """Train a PRESET."""
     from uavlab.experiment.config import configure
     from uavlab.experiment.rank_runs import totals
-    from uavlab.experiment.run_dir import run_name
+    from uavlab.experiment.run_dir import default_name, run_name
 
     number, count = own_place()
     settings = layer(**options)
     require_one_measure(settings, count)
     config = configure(preset, settings)
     planned = {**config.task.plan(config), **totals(config, count), **config.chosen}
-    own = re.sub(r"[^A-Za-z0-9._]+", "-", preset)[:60]  # names of external environments have other characters
-    folder = Path("runs") / run_name(f"{own}-{config.run.seed}" if name is None else name)
+    if number == 0:
+        show_reading(config.env)
+    folder = Path("runs") / run_name(default_name(preset, config.run.seed) if name is None else name)
     if name and out:
         raise ConfigError("--name and --out both say where the run is kept; give one of them.")
     folder = out or folder

@@ -261,7 +261,7 @@ class Cache:
         if "refused" in failure:
             return f"{where}: {failure['refused']}."
         return (
-            f"{where}: {failure['doing']} raised {failure['raised']}; expected a result. For its traceback: "
+            f"{where}: {failure['doing']} raised {failure['raised']}. For its traceback: "
             f"`{program()} --traceback check {shlex.quote(self.origin.name)}`."
         )
 

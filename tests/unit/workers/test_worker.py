@@ -40,7 +40,8 @@ def talk(factory: str, *lines: Any, arguments: Any = None) -> tuple[list[dict[st
 
 def test_the_first_answer_describes_and_a_closed_socket_ends_the_process() -> None:
     [answer], code = talk("Hill")
-    assert answer["description"]["agents"] == [{"name": "agent", "group": "agent", "obs": 4, "action": 2, "choices": 0}]
+    own = {"name": "agent", "group": "agent", "obs": 4, "action": 2, "choices": 0}
+    assert answer["description"]["agents"] == [{**own, "bounds": [-1.0, 1.0], "masked": False}]
     assert code == 0
 
 
