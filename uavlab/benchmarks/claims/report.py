@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +235,12 @@ def beside(claim: Claim, record: Mapping[str, Any]) -> str:
     return f"On {device_of(claim, record['machine'])}: {number}, {verdict(claim, record)}."
 
 
+def _rank(claim: Claim, record: Mapping[str, Any]) -> tuple[bool, bool]:
+    """Order records: those that decide a claim are first, then those with a number of it."""
+    entry = entry_of(claim, record)
+    return verdict(claim, record) in UNDECIDED, not entry or entry["value"] is None
+
+
 def rows(claims: Iterable[Claim], record: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     """Join claims with their entries in a record, or in the first of its ``others`` that decides where it does not.
 
@@ -245,7 +252,7 @@ def rows(claims: Iterable[Claim], record: Mapping[str, Any] | None) -> list[dict
     """
     rows, records = [], [record, *record.get("others", ())] if record else []
     for claim in claims:
-        shown = next((each for each in records if verdict(claim, each) not in UNDECIDED), record)
+        shown = min(records, key=partial(_rank, claim), default=None)
         entry, notes = entry_of(claim, shown), ["By arithmetic."] if claim.standing == "arithmetic" else []
         not_counted = claim.measure not in COUNTED
         notes.append(claim.note)

@@ -235,6 +235,8 @@ class TestRows:
             "equal-updates": (1_000_000, "refuted by arithmetic", None),
             "compile": (None, "not testable here", None),
         }
+        [unlike] = rows(select(["cached-forwards"]), record("H200", cpu="Abacus") | {"others": [here]})
+        assert (unlike["measured"], unlike["verdict"]) == (1.12, "not testable here")  # better a number than none
         assert joined["cached-forwards"]["note"].endswith("On Abacus: 1.12x, not testable here.")
         assert joined["map-constants"]["note"].endswith("On H200: 0.50x, does not hold.")
         assert joined["final-utilisation"]["note"].endswith("Decided of this program on this GPU, not of theirs.")
