@@ -277,7 +277,9 @@ def rows(claims: Iterable[Claim], record: Mapping[str, Any] | None) -> list[dict
                 },
                 "verdict": judged,
                 "command": f"uavlab claims --measure {claim.claim}" if claim.measure else "",
-                "note": " ".join(filter(None, [*notes, *(beside(claim, each) for each in records if each is not shown)])),
+                "note": " ".join(
+                    filter(None, [*notes, *(beside(claim, each) for each in records if each is not shown)])
+                ),
                 "machine": device_of(claim, shown["machine"]) if shown and entry and not_counted else None,
             }
         )
