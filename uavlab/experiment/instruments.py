@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
+from uavlab.core.extras import install_command
 from uavlab.experiment.schedules import gradient_steps
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.stage_timer import Monitor, count_operators, memory
@@ -106,7 +107,7 @@ class Instruments:
                 self._gpu = False
                 reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
                 line = f"no load/gpu in the log ({reason}); it needs a driver that reports it, and the package of NVML"
-                warnings.warn(f"{line}: pip install nvidia-ml-py.", stacklevel=2)
+                warnings.warn(f"{line}: {install_command('gpu')}.", stacklevel=2)
         return load
 
 

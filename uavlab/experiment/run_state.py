@@ -28,8 +28,7 @@ LOG = logging.getLogger(__name__)
 SEGMENT = "replay-"  # replay is saved in segments, so that unchanged ones are not written again
 LATE = ("scaler", "patience", "best_by_group", "plateau")  # missing where a setting or the task was changed
 TIMED = "minutes: how many updates fit into them depends on the machine"
-RETIRED = ("stage",)  # ignored leaves of worlds and rows in checkpoints of earlier versions; always zero
-LATE_TENSORS = (".behind",)  # the same, and in checkpoints of earlier versions
+LATE_TENSORS = (".behind",)  # the same
 RESHAPING = ("batch", "worlds", "interval", "ratio", "prefetch", "loader", "update", "priorities")  # shape a state
 MISFIT = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)  # of a state to restore
 DECISIVE = ("device", "cpu", "cpu_id", "threads", "torch", "uavlab", "code")  # what may change the last bit
@@ -167,12 +166,8 @@ def restore(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool = False
     Raises:
         FileError: The checkpoint lacks a tensor, or a tensor has another shape or type.
     """
-    groups = {
-        group: {name: tensor for name, tensor in tensors.items() if name.rpartition(".")[2] not in RETIRED}
-        for group, tensors in saved.groups.items()
-    }
     try:
-        write_items(run, groups, saved.meta["values"], fresh_replay, streams)
+        write_items(run, saved.groups, saved.meta["values"], fresh_replay, streams)
     except MISFIT as error:
         raise FileError(
             f"{saved.path}: does not fit the settings of its run ({error}); was it written by another version, or its "

@@ -175,7 +175,7 @@ class TestOnAGpu:
 
         monkeypatch.setattr(torch.cuda, "utilization", utilization)
         each = Instruments()
-        with pytest.warns(UserWarning, match=rf"no load/gpu in the log \({reason}.*pip install nvidia-ml-py"):
+        with pytest.warns(UserWarning, match=rf"no load/gpu in the log \({reason}.*pip install \"uavlab\[gpu\]\""):
             assert "load/gpu" not in each.read(watched_by(FakeMonitor(), "cuda"))
         assert "load/gpu" not in each.read(watched_by(FakeMonitor(), "cuda"))
         assert len(asked) == 1
