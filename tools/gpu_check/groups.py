@@ -259,6 +259,23 @@ def need_gpus(count: int) -> None:
         raise NotTried(f"needs {count} GPU{'s' * (count > 1)}, got {torch.cuda.device_count()}")
 
 
+def cycle_config(task: tuple[str, str], device: str, **changes: Any) -> Any:
+    """Return the settings of a cycle that is timed: of a real size on a GPU."""
+    from tests.support import device_checks as checks
+
+    return checks.small(*task, device, **changes, **checks.known(task, {} if device == "cpu" else REAL))
+
+
+def sizes_of(config: Any) -> str:
+    """Return in words how large a cycle is: agents, worlds, steps, batch, passes and minibatches, width."""
+    values = config.values
+    words = {"worlds": "worlds", "rollout_steps": "steps", "epochs": "passes", "minibatches": "minibatches"}
+    parts = [f"{values[name]} {word}" for name, word in words.items() if name in values]
+    parts += [f"{name} {values[name]}" for name in ("batch", "hidden", "window") if name in values]
+    agents = getattr(getattr(config.env, "spec", None), "agents", None)
+    return "sizes: " + ", ".join([f"{agents} agents"] * bool(agents) + parts)
+
+
 @group(5, "waits of the host, kernels and busy time of a cycle", timed=True)
 def waits(device: str, folder: Path) -> Iterator[Case]:
     """Yield every task with each kind of graph."""
@@ -268,8 +285,7 @@ def waits(device: str, folder: Path) -> Iterator[Case]:
     from uavlab.runtime.toggles import TOGGLES
 
     def cycle(task: tuple[str, str], graph: str) -> Result:
-        sizes = {} if device == "cpu" else REAL
-        one = build_call(checks.small(*task, device, graph=graph, **checks.known(task, sizes)), "cycle")
+        one = build_call(cycle_config(task, device, graph=graph), "cycle")
         with one.rt.scope():
             for _ in range(WARM):
                 one.call()
@@ -277,7 +293,8 @@ def waits(device: str, folder: Path) -> Iterator[Case]:
             ms = 1e3 * median(time_in_turn({"": one.call}, 10, one.rt.device)[""])
             kernels, busy = checks.kernels(one.call, 5, device)
         where = "; ".join(f"{count / 5:g} at {line}" for line, count in lines.most_common(6)) or "none"
-        return f"{ms:.2f} ms, {kernels:.0f} kernels, device busy {busy:.2f} ms; waits: {where}", one.rt.fell_back
+        figure = f"{ms:.2f} ms, {kernels:.0f} kernels, device busy {busy:.2f} ms; waits: {where}"
+        return f"{figure}; {sizes_of(cycle_config(task, device))}", one.rt.fell_back
 
     for task in checks.tasks():
         for graph in TOGGLES["graph"].choices:

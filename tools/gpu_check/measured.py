@@ -63,11 +63,12 @@ def own_suite(name: str, rows: Sequence[Any], sizes: Any, rounds: int, device: s
     return {"suite": name, "rounds": rounds, "machine": machine(device)[0], "sizes": dict(sizes), "rows": list(rows)}
 
 
-def ladder_rungs(device: str) -> dict[str, Any]:
-    """Return the rungs of the ladder; without a GPU one that compiles is enough."""
+def ladder_rungs(device: str, agents: int) -> dict[str, Any]:
+    """Return the rungs of the ladder; in a dry run one that compiles is enough, with the smallest team."""
     from uavlab.benchmarks.suites.update import RUNGS
 
-    return {each: rung for each, rung in RUNGS.items() if device == "cuda" or "bf16" not in each}
+    left_out = () if device == "cuda" else ("bf16",) if agents == min(TEAMS) else ("bf16", "compiled")
+    return {name: rung for name, rung in RUNGS.items() if not any(word in name for word in left_out)}
 
 
 def measured_ladder(device: str, folder: Path, agents: int) -> str:
@@ -76,7 +77,7 @@ def measured_ladder(device: str, folder: Path, agents: int) -> str:
     from uavlab.benchmarks.suites.update import SIZES
 
     sizes = SIZES if device == "cuda" else {**SIZES, **SMALL}
-    options = {"threads": [1], "teams": [agents], "kept": True, "rungs": ladder_rungs(device), "sizes": sizes}
+    options = {"threads": [1], "teams": [agents], "kept": True, "rungs": ladder_rungs(device, agents), "sizes": sizes}
     record = suites()["ladder"].run(ROUNDS if device == "cuda" else 3, device, **options)
     return write(own_record(folder, "bench_ladder", device), {"kept": True, **record}, "agents")
 
@@ -113,10 +114,12 @@ def claims_in_order() -> list[Any]:
     return sorted((each for each in select() if each.measure and each.measure not in COUNTED), key=rank)
 
 
-def compiles(claim: Any) -> bool:
-    """Return whether measuring a claim compiles something."""
+def compiled_by(claim: Any) -> str:
+    """Return what a claim compiles, equal for those that compile the same; empty if nothing."""
+    words = ("compiled_networks", "compile: ", "stage: 3", "stage: chosen", "agents: 4", "growth", "preset")
     text = f"{claim.measure} {claim.arguments}"
-    return any(word in text for word in ("compile", "stage: 3", "stage: chosen"))
+    have = [word for word in words if word in text]
+    return ", ".join(have) if any("compile" in word or "stage" in word for word in have) else ""
 
 
 @group(12, "compilation of part 1, side by side, for the groups that are timed", part=1, anew=True)
@@ -125,12 +128,12 @@ def compile_claims(device: str, folder: Path) -> Iterator[Case]:
     from uavlab.benchmarks.claims.report import measure_claim
     from uavlab.benchmarks.suites.update import ON_CUDA
 
-    rungs = {**ladder_rungs(device), **(ON_CUDA if device == "cuda" else {})}
     for agents in TEAMS:
+        rungs = {**ladder_rungs(device, agents), **(ON_CUDA if device == "cuda" else {})}
         for name, rung in rungs.items():
             if rung.get("compile", "off") != "off":
                 yield Case(f"{name}, {agents} agents", partial(compiled_rung, device, agents, rung), 240, slow=True)
-    different = {(each.measure, each.arguments): each for each in claims_in_order() if compiles(each)}
+    different = {compiled_by(claim): claim for claim in reversed(claims_in_order()) if compiled_by(claim)}
     for claim in different.values():
 
         def measured(claim: Any = claim) -> str:
