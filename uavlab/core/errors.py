@@ -30,6 +30,10 @@ class ConfigError(UavlabError):
     exit_code = 2
 
 
+class FallbackError(ConfigError):
+    """A toggle that a change asks for would fall back here."""
+
+
 class FileError(UavlabError):
     """A file or folder is missing, damaged or of another kind than expected.
 
