@@ -126,10 +126,9 @@ class External:
         parts = [f"{group.agents} {group.name} ({kind})" for group, kind in zip(groups, kinds, strict=True)]
         what = f"{count}, {kinds[0]}" if len(groups) == 1 else f"{count}: {', '.join(parts)}"
         deaths = "; an agent may end before the others" if len(agents) > 1 else ""
-        own = self.description.horizon == self.horizon
-        limit = self.description.limit if own else "the setting horizon"
-        if self.description.horizon is None and self.horizon == HORIZON:
-            limit = "default, as the environment does not say"
+        limit = self.description.limit or "default, as the environment does not say"
+        if self.horizon != (self.description.horizon or HORIZON):
+            limit = "the setting horizon"
         return f"{what}{deaths}; horizon {self.horizon} by {limit}"
 
     def initial(self, noise: Float[Tensor, "B 2"]) -> State:
