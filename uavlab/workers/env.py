@@ -15,12 +15,17 @@ from torch import Tensor
 from uavlab.core.errors import ConfigError, FallbackWarning
 from uavlab.core.groups import team_spec
 from uavlab.core.registry import Resume
-from uavlab.core.types import ChoiceObs, EnvSpec, Group, Metric, tensors, tree_map
+from uavlab.core.types import ChoiceObs, EnvSpec, Group, Metric, Rule, tensors, tree_map
 from uavlab.workers.cache import INEXACT, Cache, World, cache_for, key_of
 from uavlab.workers.description import TERMINATED, TRUNCATED, UNSEEN, Description, Rows
 from uavlab.workers.grouping import Grouping
 from uavlab.workers.names import Origin
 
+SAME_GROUPS: Rule = (
+    ("groups", "eval_groups"),
+    lambda groups, evaluation: evaluation in (None, groups),
+    "eval_groups {1} is another one than groups {0}: networks are shared as in training; leave it out",
+)
 HORIZON = 1000  # of an environment that does not say how long its episodes are
 
 
@@ -77,6 +82,7 @@ class External:
     origin: ClassVar[Origin]
     description: ClassVar[Description]
     score: ClassVar[dict[str, float]] = {"return": 1.0}
+    rules: ClassVar[tuple[Rule, ...]] = (SAME_GROUPS,)
     host_work: ClassVar[str] = "worlds are stepped in other processes, which no CUDA graph holds"
 
     def __post_init__(self) -> None:
