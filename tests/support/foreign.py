@@ -1,10 +1,14 @@
 """Environments as strangers write them: their names, masks, bounds and results; each argument is one habit."""
 
+import mmap
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+
+from uavlab.workers.description import Rows, memory_bytes, rows_in
+from uavlab.workers.team import Team
 
 NAMES = {
     "tail": ("uav_0", "uav_1", "uav_2"),
@@ -163,3 +167,14 @@ def acting_in(space: spaces.Space) -> Spot:
             return super().step(action)
 
     return Acting()
+
+
+def step_once(env: Any, moves: Any = 0, steps: int = 1) -> Rows:
+    """Start an environment as a worker does, step it, and return its rows."""
+    team = Team(env)
+    rows = rows_in(mmap.mmap(-1, memory_bytes(team.describe(), 1)), team.describe(), 1)
+    team.reset(0, rows, 0)
+    for _ in range(steps):
+        rows.action[0, :, 0] = moves
+        team.step(rows, 0)
+    return rows

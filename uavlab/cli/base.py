@@ -204,9 +204,9 @@ def _preset_or_env(ctx: click.Context, param: click.Parameter, value: str | None
     return env if value is None else value
 
 
-def show_reading(env: Any) -> None:
-    """Print what was read of an external environment on stderr, so that a guess that is wrong is seen."""
-    if hasattr(env, "reading"):
+def show_reading(env: Any, rank: int = 0) -> None:
+    """Print once what was read of an external environment on stderr, so that a guess that is wrong is seen."""
+    if rank == 0 and hasattr(env, "reading"):
         echo(f"read {env.origin.name}: {env.reading}", err=True)
 
 

@@ -52,12 +52,10 @@ def train(preset: str, out: Path | None, name: str | None, dry_run: bool, **opti
     require_one_measure(settings, count)
     config = configure(preset, settings)
     planned = {**config.task.plan(config), **totals(config, count), **config.chosen}
-    if number == 0:
-        show_reading(config.env)
-    folder = Path("runs") / run_name(default_name(preset, config.run.seed) if name is None else name)
+    show_reading(config.env, number)
     if name and out:
         raise ConfigError("--name and --out both say where the run is kept; give one of them.")
-    folder = out or folder
+    folder = out or Path("runs") / run_name(default_name(preset, config.run.seed) if name is None else name)
     if dry_run:
         for key, value in planned.items():
             if value is not None:

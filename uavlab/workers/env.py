@@ -15,12 +15,17 @@ from torch import Tensor
 from uavlab.core.errors import ConfigError, FallbackWarning
 from uavlab.core.groups import team_spec
 from uavlab.core.registry import Resume
-from uavlab.core.types import ChoiceObs, EnvSpec, Group, Metric, tensors, tree_map
+from uavlab.core.types import ChoiceObs, EnvSpec, Group, Metric, Rule, tensors, tree_map
 from uavlab.workers.cache import Cache, World, cache_for, key_of
 from uavlab.workers.description import TERMINATED, TRUNCATED, UNSEEN, Description, Rows
 from uavlab.workers.grouping import Grouping
 from uavlab.workers.names import Origin
 
+SAME_GROUPS: Rule = (
+    ("groups", "eval_groups"),
+    lambda groups, evaluation: evaluation in (None, groups),
+    "eval_groups {1} is another one than groups {0}: networks are shared as in training; leave it out",
+)
 HORIZON = 1000  # of an environment that does not say how long its episodes are
 
 
@@ -77,6 +82,7 @@ class External:
     origin: ClassVar[Origin]
     description: ClassVar[Description]
     score: ClassVar[dict[str, float]] = {"return": 1.0}
+    rules: ClassVar[tuple[Rule, ...]] = (SAME_GROUPS,)
     host_work: ClassVar[str] = "worlds are stepped in other processes, which no CUDA graph holds"
 
     def __post_init__(self) -> None:
@@ -126,10 +132,9 @@ class External:
         parts = [f"{group.agents} {group.name} ({kind})" for group, kind in zip(groups, kinds, strict=True)]
         what = f"{count}, {kinds[0]}" if len(groups) == 1 else f"{count}: {', '.join(parts)}"
         deaths = "; an agent may end before the others" if len(agents) > 1 else ""
-        own = self.description.horizon == self.horizon
-        limit = self.description.limit if own else "the setting horizon"
-        if self.description.horizon is None and self.horizon == HORIZON:
-            limit = "default, as the environment does not say"
+        limit = self.description.limit or "default, as the environment does not say"
+        if self.horizon != (self.description.horizon or HORIZON):
+            limit = "the setting horizon"
         return f"{what}{deaths}; horizon {self.horizon} by {limit}"
 
     def initial(self, noise: Float[Tensor, "B 2"]) -> State:

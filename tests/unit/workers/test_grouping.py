@@ -59,6 +59,8 @@ def test_a_setting_chooses_the_groups() -> None:
         assert [metric.name for metric in each.metrics] == ["adversary_0_return", "agent_0_return", "agent_1_return"]
         assert sorted(each.group_scores) == ["adversary_0", "agent_0", "agent_1"]
         assert "in 3 groups by groups=each" in each.reading
+        with pytest.raises(ConfigError, match=r"eval_groups all is another one than groups each: .*; leave it out"):
+            configure(name, {"groups": "each", "eval_groups": "all"})
         with pytest.raises(ConfigError, match=r"groups: .*got 'some'"):
             configure(name, {"groups": "some"})
 
