@@ -111,7 +111,8 @@ def mutants_of(path: Path) -> Iterator[dict[str, Any]]:
 
 def draw(seed: int, count: int) -> list[dict[str, Any]]:
     """Draw mutants, as many of each area, of as many kinds as there are, at most one of a line."""
-    rng, drawn, lines = random.Random(seed), [], set()
+    rng, lines = random.Random(seed), set()
+    drawn: list[dict[str, Any]] = []
     while len(drawn) < count:
         area = list(AREAS)[len(drawn) % len(AREAS)]
         places = [ROOT / "uavlab" / name for name in AREAS[area][0]]
@@ -150,7 +151,9 @@ def catch(mutant: dict[str, Any], tree: Path) -> str | None:
             return f"no end within {LIMIT} s: {' '.join(present)}"
         if done.returncode:
             failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-            return failed[0].split(" ")[1] if failed else f"{' '.join(present)}: exit code {done.returncode}"
+            if not failed:
+                return f"{' '.join(present)}: exit code {done.returncode}"
+            return failed[0].partition(" ")[2].partition(" - ")[0]
     return None
 
 
