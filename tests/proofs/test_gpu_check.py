@@ -9,7 +9,6 @@ import pytest
 
 from tools.gpu_check.groups import ROOT
 
-
 WHICH = [  # in the tool's order
     (["--only", "updates", "--only", "worlds"], ["updates", "worlds"], 0.75),
     (["--only", "ranks"], ["ranks"], 3),
