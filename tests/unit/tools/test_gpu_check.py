@@ -16,7 +16,9 @@ from tests.support import rank_runs
 from tools import gpu_page
 from tools.gpu_check import __main__ as tool
 from tools.gpu_check import groups, worker
+from tools.gpu_check.measured import claims_in_order, write
 from tools.gpu_check.registry import Group
+from tools.gpu_check.relations import contradictions
 from tools.gpu_check.worker import Case, NotTried, try_case
 from uavlab.benchmarks.claims.report import slug
 from uavlab.core.errors import MissingPackageError
@@ -26,8 +28,7 @@ from uavlab.storage.machine import describe
 CASES = """
     import json, os, sys, time
     from pathlib import Path
-    from tools.gpu_check.registry import Group
-from tools.gpu_check.worker import Case, run_cases
+    from tools.gpu_check.worker import Case, run_cases
 
     def broken():
         raise ValueError("first line\\nsecond line")
@@ -111,8 +112,7 @@ def test_what_a_case_started_ends_with_it(tmp_path: Path) -> None:
     script = f"""
         import json, subprocess, sys, time
         from pathlib import Path
-        from tools.gpu_check.registry import Group
-from tools.gpu_check.worker import Case, run_cases
+        from tools.gpu_check.worker import Case, run_cases
 
         def call():
             child = subprocess.Popen(["sleep", "60"])
@@ -192,7 +192,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr(tool, "machine", lambda device: ({**facts, "dirty": False}, "nvidia-h200", 1, reason))
 
         def run_group(name: str, *_: Any, say: Callable, known: Sequence[str]) -> list[dict[str, Any]]:
-            tried = [{**row, "figure": name} for row in rows if row["name"] not in known]
+            tried = [{**row, "figure": f"{name}; sizes: 2 agents"} for row in rows if row["name"] not in known]
             for row in tried:
                 say(row)
             return tried
@@ -503,23 +503,113 @@ def test_the_page_is_the_records() -> None:
 
 def test_the_page_of_a_gpu_counts_its_cases(machine: Callable, tmp_path: Path) -> None:
     assert gpu_page.NONE in gpu_page.block(gpu_page.read(tmp_path))
-    machine([outcome("ok"), outcome("failed"), outcome("fell back"), outcome("not tried"), outcome("ok")])
+    states = ("ok", "failed", "fell back", "not tried", "ok")
+    machine([{**outcome(state), "name": f"a, b, {number}"} for number, state in enumerate(states)])
     tool.main(["--out", str(tmp_path), "--only", "waits"])
     text = gpu_page.block(gpu_page.read(tmp_path))
     assert gpu_page.NONE not in text
     assert "**NVIDIA H200**, torch 2.11.0, Python 3.12.3:" in text
     assert f"| waits | {groups.GROUPS['waits'].about} | 2 | 1 | 1 | 1 | c0de |" in text
-    assert "| waits | a, b | failed | why \\| &lt;b> |" in text
-    assert text.count("| waits | a, b |") == 2
-    assert "| a, b | waits |" in text  # the figure of a cycle
+    assert "| waits | a, b, 1 | failed | why \\| &lt;b> |" in text
+    assert text.count("| waits | a, b, ") == 2
+    assert "| a, b, 0 | 2 agents | waits |" in text  # sizes and figure of a cycle
     assert "Not tried, with the number of cases:\n\n- waits: a, b 1\n" in text
     assert "uavlab bench" not in text.replace("`uavlab bench` writes", "")
     rows = [{"setting": "plain", "ms": 1.5, "original_ms": 3.0, "fell_back": {"maps": "why"}}]
-    how = {"machine": {"load": 0.5, "cores": 16, "code": "c0de"}, "rounds": 3}
+    how = {"machine": {"load": 0.5, "cores": 16, "code": "c0de"}, "rounds": 3, "sizes": {"batch": 8, "hidden": 4}}
     bench = {"suite": "env", "rows": rows, "command": "uavlab bench env", **how}
     (tmp_path / "bench_env_nvidia-h200.json").write_text(json.dumps(bench))
     (tmp_path / "bench_env.json").write_text(json.dumps(bench | {"suite": "other"}))  # of another machine
     text = gpu_page.block(gpu_page.read(tmp_path))
-    head = "Suite env, 3 rounds: `uavlab bench env`, load 0.5 before, 16 cores, code c0de; fell back: plain: maps:"
+    head = "Suite env, 3 rounds: `uavlab bench env`, load 0.5 before, 16 cores, code c0de; sizes: batch 8, hidden 4"
+    head += "; fell back: plain: maps:"
     assert f"{head}\n\n```\nsetting   ms\n  plain  1.5\n```" in text
     assert "other" not in text
+
+
+RATES = ("agent_steps_per_s", "compiled_agent_steps_per_s")
+
+
+def env_rows(*rates: tuple[int, int]) -> list[dict[str, Any]]:
+    """Return rows of the suite env: of each number of worlds, the second does more than the first."""
+    names = [(worlds, setting) for worlds in (64, 1024) for setting in ("plain", "obstacles")]
+    return [
+        {"agents": 5, "worlds": worlds, "setting": setting, **dict(zip(RATES, pair, strict=True))}
+        for (worlds, setting), pair in zip(names, rates, strict=True)
+    ]
+
+
+def test_more_work_that_is_faster_contradicts() -> None:
+    assert contradictions("env", env_rows((100, 300), (80, 299), (1000, 3000), (990, 2500))) == []
+    assert contradictions("env", env_rows((100, 300), (104, 300), (1000, 3000), (990, 2500))) == []  # by chance
+    wrong = contradictions("env", env_rows((100, 300), (80, 290), (1970, 7150), (2850, 7200)))
+    assert wrong == [{"key": "agent_steps_per_s", "less": 2, "more": 3}]
+    teams = [{"setting": name, "threads": 1, "agents": n, "ms": ms} for name, n, ms in (("a", 2, 9), ("b", 4, 5))]
+    assert contradictions("ladder", teams) == []  # of different settings
+    teams.append({"setting": "a", "threads": 1, "agents": 8, "ms": 8.0})
+    assert contradictions("ladder", teams) == [{"key": "ms", "less": 0, "more": 2}]
+    assert contradictions("missions", teams) == []
+
+
+def test_only_the_known_record_contradicts_itself() -> None:
+    records = {path.name: json.loads(path.read_text()) for path in gpu_page.RECORDS.glob("bench_*.json")}
+    wrong = {name for name, each in records.items() if contradictions(each["suite"], each["rows"])}
+    assert wrong == {"bench_env_nvidia-h100-80gb-hbm3.json"}
+    page = gpu_page.PAGE.read_text(encoding="utf-8")
+    assert page.count("**This record contradicts itself**") == 1
+    assert all(
+        "contradicts" in line for line in page.splitlines() if line.startswith("leader_follower       5   1,024")
+    )
+
+
+def test_a_record_that_is_written_says_what_contradicts_and_keeps_other_rows(tmp_path: Path) -> None:
+    path = tmp_path / "bench_ladder_x.json"
+
+    def measured(code: str, agents: int, ms: float) -> dict[str, Any]:
+        rows = [{"setting": "loop", "threads": 1, "agents": agents, "ms": ms}]
+        return {"suite": "ladder", "machine": {"code": code}, "rows": rows}
+
+    assert write(path, measured("a", 8, 4.0), "agents") == "1 rows in bench_ladder_x.json"
+    assert write(path, measured("a", 2, 5.0), "agents") == "2 rows in bench_ladder_x.json, 1 contradictions"
+    record = json.loads(path.read_text())
+    assert [row["agents"] for row in record["rows"]] == [2, 8]
+    assert record["contradictions"] == [{"key": "ms", "less": 0, "more": 1}]
+    write(path, measured("a", 8, 9.0), "agents")  # measured anew
+    assert [row["ms"] for row in json.loads(path.read_text())["rows"]] == [5.0, 9.0]
+    write(path, measured("b", 8, 9.0), "agents")  # by other code
+    assert [row["agents"] for row in json.loads(path.read_text())["rows"]] == [8]
+
+
+def test_the_page_has_the_sizes_of_each_cycle() -> None:
+    old = gpu_page.sized({"name": "leader_follower, mappo, graph=off", "figure": "65.15 ms"})
+    assert old == "3 agents, 64 worlds, 5 steps, 2 passes, 2 minibatches, hidden 256 † | 65.15 ms"
+    new = gpu_page.sized({"name": "x, y, graph=off", "figure": "1 ms; waits: none; sizes: 2 agents, 8 worlds"})
+    assert new == "2 agents, 8 worlds | 1 ms; waits: none"
+    assert groups.sizes_of(groups.cycle_config(("leader_follower", "masac"), "cuda")) == (
+        "sizes: 3 agents, 64 worlds, batch 128, hidden 256"
+    )
+
+
+def test_the_page_says_which_priorities_are_the_fastest() -> None:
+    def page(wide: float, cumsum: float) -> list[str]:
+        rows = [{"structure": "wide", "total_ms": wide}, {"structure": "cumsum", "total_ms": cumsum}]
+        return gpu_page.replay_in_words({"suite": "replay", "rows": rows})
+
+    assert page(0.3, 0.5) == []
+    assert "(`cumsum`, 0.20 ms) are 4.0x as fast here as the tree that runs have (`wide`, 0.80 ms)" in page(0.8, 0.2)[0]
+    assert gpu_page.replay_in_words({"suite": "env", "rows": []}) == []
+
+
+def test_claims_that_a_gpu_decides_are_first_and_a_cpus_last() -> None:
+    claims = claims_in_order()
+    first = claims[:30]
+    assert all(claim.device != "cpu" and claim.standing == "judged" and not claim.only for claim in first)
+    assert {"stage-3", "amp-memory", "final-utilisation"} <= {claim.claim for claim in first}
+    assert [claim.device for claim in claims[-3:]] == ["cpu"] * 3
+
+
+def test_compiled_code_is_kept_for_the_calls_that_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    assert tool.variables()["TORCHINDUCTOR_CACHE_DIR"] == str(tool.ROOT / "build" / "gpu_check" / "compiled")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/elsewhere")
+    assert tool.variables()["TORCHINDUCTOR_CACHE_DIR"] == "/elsewhere"
