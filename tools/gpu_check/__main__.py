@@ -221,8 +221,8 @@ def variables() -> dict[str, str]:
     """Return the variables of the processes: this tree first, one thread."""
     path = os.pathsep.join([str(ROOT), str(ROOT / "notebooks"), *filter(None, [os.environ.get("PYTHONPATH")])])
     own = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "KINETO_LOG_LEVEL": "99"}
-    kept = {"TORCHINDUCTOR_CACHE_DIR": str(ROOT / "build" / "gpu_check" / "compiled")}
-    return {"TORCHINDUCTOR_COMPILE_THREADS": "2", **kept, **os.environ, **own}  # of each of many processes
+    cache = {"TORCHINDUCTOR_CACHE_DIR": str(ROOT / "build" / "gpu_check" / "compiled")}
+    return {"TORCHINDUCTOR_COMPILE_THREADS": "2", **cache, **os.environ, **own}  # of each of many processes
 
 
 def machine(device: str) -> tuple[Row, str, int, str]:

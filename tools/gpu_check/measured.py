@@ -77,9 +77,9 @@ def measured_ladder(device: str, folder: Path, agents: int) -> str:
     from uavlab.benchmarks.suites.update import SIZES
 
     sizes = SIZES if device == "cuda" else {**SIZES, **SMALL}
-    options = {"threads": [1], "teams": [agents], "kept": True, "rungs": ladder_rungs(device, agents), "sizes": sizes}
+    options = {"threads": [1], "teams": [agents], "cache": True, "rungs": ladder_rungs(device, agents), "sizes": sizes}
     record = suites()["ladder"].run(ROUNDS if device == "cuda" else 3, device, **options)
-    return write(own_record(folder, "bench_ladder", device), {"kept": True, **record}, "agents")
+    return write(own_record(folder, "bench_ladder", device), {"cache": True, **record}, "agents")
 
 
 def compiled_rung(device: str, agents: int, rung: dict[str, Any]) -> Result:

@@ -39,7 +39,7 @@ def time_in_turn(
                 break
             if number < 0:
                 continue
-        first = number % len(names)
+        first = (number + warm_up) % len(names)
         for name in names[first:] + names[:first]:
             once = time_call(calls[name], device)
             if number >= 0:

@@ -195,12 +195,12 @@ def ladder_suite(
     rungs: Settings = RUNGS,
     sizes: Mapping[str, Any] = SIZES,
     teams: Iterable[int] = (2, 4, 8),
-    kept: bool = False,
+    cache: bool = False,
 ) -> Record:
     """Time the ladder with ``teams`` of agents (16 too if ``full``), in a process of its own for each thread count.
 
     Compiled code on a CPU keeps the thread count that it was compiled for, hence the processes. By default the counts
-    are 1 and all cores. With ``kept`` code that was compiled before is used, which makes first calls shorter.
+    are 1 and all cores. With ``cache`` code that was compiled before is used, which makes first calls shorter.
 
     Returns:
         Rows with ``agents, setting, threads, ms, over_loop`` (speed-up over the loop with the same threads, and its
@@ -221,7 +221,7 @@ def ladder_suite(
     for agents in (*teams, 16) if full else teams:
         layer = {**as_dict(Toggles()), **sizes, "followers": agents - 1, "device": device, "threads": counts[0]}
         configs = {name: configure("leader_follower", layer, rung) for name, rung in rungs.items()}
-        with inductor.patch(force_disable_caches=not kept):  # kept code would shorten the first call
+        with inductor.patch(force_disable_caches=not cache):  # kept code would shorten the first call
             calls = prepare(configs, "update")
         first_s = sum(one.first_s for one in calls.values())
         say(f"{agents} agents, {counts[0]} threads: first calls took {first_s:.0f} s")
