@@ -118,6 +118,10 @@ class FallbackWarning(UserWarning):
     """An optimization is not available here; the run uses the plain reference and records the reason."""
 
 
+class NoteWarning(UserWarning):
+    """An optimization that is used does something else here than its name says; the run records it."""
+
+
 class RetryWarning(UserWarning):
     """An allocation failed; the work is repeated in smaller pieces and the run records it."""
 

@@ -45,6 +45,7 @@ def run_card(run: "Run") -> str:
     }
     texts = [f"Not exact: {reason}" for reason in run.not_exact_reasons]
     texts += [f"Fell back: {name}, {reason}" for name, reason in run.rt.fell_back.items()]
+    texts += [f"Note: {name}, {text}" for name, text in run.rt.notes.items()]
     texts += [f"Symptom at update {each.update}: {each.text}" for each in run.symptoms]
     return card(f"Run of {run.config.preset}", facts, notes(texts), _last_scores(run))
 

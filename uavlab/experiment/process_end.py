@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Generator
+from inspect import GEN_CLOSED, getgeneratorstate
 from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
@@ -32,32 +33,23 @@ def end_open_runs() -> None:
 
     Threads for which the process waits train on. A run that cannot be saved is named on stderr.
     """
-    waits = [(run, steps) for run, each in list(OPEN.items()) if (steps := each()) and run.thread and not _goes_on(run)]
-    until = time.monotonic() + (0.0 if all(run.stopping for run, _ in waits) else PATIENCE)  # asked once before
-    for run, _ in waits:
-        if _in_thread(run):
+    waits = [(run, steps) for run, each in list(OPEN.items()) if (steps := each()) and run.thread]
+    beside = {run: run.thread for run, _ in waits if run.thread is not threading.current_thread()}
+    beside = {run: thread for run, thread in beside.items() if thread and thread.is_alive()}
+    until = time.monotonic() + (0.0 if all(run.stopping for run in beside) else PATIENCE)  # asked once before
+    for run in beside:
+        if beside[run].daemon:
             run.stop()
     for run, steps in waits:
-        while _in_thread(run) and steps.gi_frame is not None and time.monotonic() < until:
+        if run in beside and not beside[run].daemon:
+            continue
+        while run in beside and getgeneratorstate(steps) != GEN_CLOSED and time.monotonic() < until:
             time.sleep(0.01)
-        reason = f"an update takes longer than {PATIENCE:g} s" if steps.gi_running else ""
         try:
-            if not reason:
-                steps.close()
-        except Exception as error:  # of any kind: the other runs are saved
-            reason = reason_of(error)
-        if reason:
-            text = f"{run.folder or run.config.preset}: the run was not saved at the end of the process: {reason}"
-            print(text, file=sys.stderr)
-
-
-def _in_thread(run: "Run") -> bool:
-    """Return whether another thread, which is alive, made the last update."""
-    return run.thread is not None and run.thread.is_alive() and run.thread is not threading.current_thread()
-
-
-def _goes_on(run: "Run") -> bool:
-    return _in_thread(run) and run.thread is not None and not run.thread.daemon
+            steps.close()
+        except Exception as error:  # of any kind, also of an update that takes longer: the other runs are saved
+            place = run.folder or run.config.preset
+            print(f"{place}: the run was not saved at the end of the process: {reason_of(error)}", file=sys.stderr)
 
 
 # Before executors shut down, which batches that are drawn ahead need; and after the threads for which Python waits.

@@ -233,7 +233,7 @@ def status_record(run: "Run", reason: str) -> dict[str, Any]:
         **({"chosen": run.config.chosen} if run.config.chosen else {}),
         **({"decisions": decisions(run)} if run.schedules.progression else {}),
         **({"alarms": run.schedules.alarms} if run.config.run.alarms else {}),
-        "toggles": {**changes(run.rt.requested), "fell_back": run.rt.fell_back},
+        "toggles": {**changes(run.rt.requested), "fell_back": run.rt.fell_back, "notes": run.rt.notes},
         "retries": run.rt.retries,
         **({"environment": record} if (record := run.source.record()) else {}),
         "saves": saves(run),

@@ -330,7 +330,8 @@ class TestPlay:
             each.play([(1,)])  # type: ignore[list-item]
         assert each.state == "ready"
 
-    def test_a_pause_does_not_end_it(self) -> None:
+    def test_a_pause_does_not_end_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(history, "EVERY", 1e-9)
         each = Trainer(Run(drift(updates=10**6)))
         each.play([(30, {"worlds": 3})])
         each.pause()
