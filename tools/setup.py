@@ -97,7 +97,7 @@ def check_disk(index: str) -> None:
     if free < NEEDED_CUDA and sys.platform == "linux" and not index:
         say(
             f"{free / GB:.1f} GB are free; torch with CUDA takes up to {NEEDED_CUDA / GB:.0f} GB."
-            " Without an NVIDIA GPU, TORCH=cpu after the command takes 5 GB less, from {}cpu.".format(PYTORCH)
+            f" Without an NVIDIA GPU, TORCH=cpu after the command takes up to 5 GB less, from {PYTORCH}cpu."
         )
 
 

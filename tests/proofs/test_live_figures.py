@@ -15,8 +15,7 @@ pytestmark = pytest.mark.browser
 RUNS = 20
 PATIENCE_MS = 240_000
 
-SETUP = """import time
-import plotly.graph_objects as go
+SETUP = """import plotly.graph_objects as go
 import uavlab as ul
 from IPython.display import display
 from uavlab.lab.live_run import train
