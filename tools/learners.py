@@ -36,7 +36,7 @@ def page(record: Mapping[str, Any]) -> str:
         "The picture shows validation scores, by which each run chooses the policies that it keeps. The table scores "
         "the kept policies, and the last ones, in other episodes; brackets are 95 % intervals, of learners over the "
         "seeds, of random actions and plans over the episodes. The share of the way is that from random actions to "
-        "the best plan: 1 is as good as the plan.",
+        "the best plan: 1 is as good as the plan. Its interval has the uncertainty of all three scores.",
         records.table(HEAD, LINE, map(cells, rows)),
         *failures(rows),
         "A score is a sum of figures, of which more is better: " + "; ".join(formulas(rows)) + ".",

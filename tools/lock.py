@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "requirements.lock"
 TOOLS = ("pip==26.3", "setuptools==84.2.1")  # which install the others
-LEFT_OUT = re.compile("torch|triton|nvidia-.*|cuda-.*")  # a build of torch, and what that build alone brings
+LEFT_OUT = re.compile("torch|triton|nvidia-(?!ml-py).*|cuda-.*")  # a build of torch, and what that build alone brings
 PYTHONS = ("3.11.0", "3.12.0", "3.13.0", "3.14.0")
 MACS = [f"macosx_{n}_0_{kind}" for n in range(15, 10, -1) for kind in ("arm64", "universal2")]
 MACS += [f"macosx_10_{n}_universal2" for n in range(16, 8, -1)]

@@ -174,7 +174,7 @@ def load(folder: str | Path, device: Device | None = None, which: Which = "best"
     Args:
         folder: Folder of the run or copy.
         device: Where it acts; None takes the device of its settings.
-        which: ``best``, with the best score of the team; ``best_by_group``, where each group has its own best score
+        which: ``best``, with the team's highest score in training; ``best_by_group``, the highest of each group
             (``group_scores`` of the environment); or ``last``, the newest. The score of the latter two is unknown.
 
     Raises:

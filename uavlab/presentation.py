@@ -117,7 +117,7 @@ def sweep(what: Mapping[str, Any] | str | Path, out: str | Path, *, progress: bo
     """Train all trials of a sweep, several at once, in processes of their own; write its table and its page.
 
     Trials that are complete in the folder are not trained again, others are resumed, so a second call goes on. An
-    interrupt ends all trials after their updates.
+    interrupt ends all trials after their updates. A sweep of which no trial has a score warns.
 
     >>> table = ul.sweep(many, "sweeps/rates", progress=False)  # goes on; nothing is left to do
     >>> mean, low, high = table.compare("lr=0.001", "lr=0.0003")
@@ -130,10 +130,13 @@ def sweep(what: Mapping[str, Any] | str | Path, out: str | Path, *, progress: bo
     Raises:
         ConfigError: Keys or settings are unknown or wrong, the folder is in use or holds something else, or a Ray
             cluster cannot be joined.
+        FileError: The result of a trial is damaged; the message says what to delete.
         MissingPackageError: Packages that draw, search or distribute are not installed.
         ResourceError: The folder cannot be written.
     """
     table, _ = run_and_report(read_sweep(what), Path(out), Event(), progress)
+    if table.failure:
+        warnings.warn(f"sweep: {table.failure}", stacklevel=2)
     return table
 
 

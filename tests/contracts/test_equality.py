@@ -1,4 +1,4 @@
-"""Every toggle usable on a CPU equals the plain reference within its class, for every learner.
+"""Every toggle usable on a CPU equals the plain reference within its class, for every learner that serves it.
 
 Learners run in float64, so that equal up to rounding means equal to nine digits after several updates. Toggles that
 lower the precision run in float32, which alone they change; there, changes of parameters are compared, relative to how
@@ -9,9 +9,10 @@ compared in ``tests/proofs/test_equality.py``, compiled code in ``tests/proofs/t
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from tests.support.changes import BROKEN, CHANGE, GRADIENT, Tables, change_error
 from tests.support.fixtures_config import sizes, train_run
 from uavlab.core.errors import FallbackWarning
 from uavlab.experiment import build, run_state
-from uavlab.experiment.build import ENVIRONMENTS, LEARNERS
+from uavlab.experiment.build import ENVIRONMENTS, LEARNERS, task
 from uavlab.experiment.config import Config, configure
 from uavlab.experiment.run import Run
 from uavlab.runtime.grad_step import GradientStep
@@ -76,6 +77,20 @@ def cases(usable: bool, compiler: bool = False) -> list[Any]:
                 both = replace(toggle, equality="precision")
                 name = f"compile={value}, precision=bf16"
                 rows.append(pytest.param(both, {**changes, "precision": "bf16"}, id=name, marks=pytest.mark.soak))
+    return rows
+
+
+def served(runs: Iterable[Any], compiler: bool = False) -> list[Any]:
+    """Return environments and learners, each with every usable value of the toggles that have an effect there.
+
+    Others would compare plain with plain.
+    """
+    rows = []
+    for run, case in product(runs, cases(usable=True, compiler=compiler)):
+        env, learner = getattr(run, "values", run)
+        if case.values[0].name not in task(env, learner).unserved:
+            name, marks = f"{case.id}-{env}-{learner}", [*getattr(run, "marks", ()), *case.marks]
+            rows.append(pytest.param(env, learner, *case.values, id=name, marks=marks))
     return rows
 
 
@@ -141,8 +156,7 @@ def plain_tables(env: str, changes: Changes, own: Changes) -> tuple[Tables, Tabl
     return first, plain, reference(env, torch.float32, 1, **own, **form)
 
 
-@pytest.mark.parametrize(("env", "learner"), tasks(own_code=False))
-@pytest.mark.parametrize(("toggle", "changes"), cases(usable=True))
+@pytest.mark.parametrize(("env", "learner", "toggle", "changes"), served(tasks(own_code=False)))
 def test_equal_to_plain(env: str, learner: str, toggle: Toggle, changes: Changes) -> None:
     check_equal(env, learner, toggle, changes)
 

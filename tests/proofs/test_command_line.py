@@ -42,7 +42,7 @@ def test_a_signal_leaves_a_run_that_goes_on(
     finally:
         process.kill()
     assert process.returncode == code
-    assert (ended.json["status"], ended.json["score"]) == ("interrupted", [None])
+    assert (ended.json["status"], ended.json["highest_scores_in_training"]) == ("interrupted", [None])
     reached = ended.json["updates"]
     assert checkpoint.newest(tmp_path / "run" / "checkpoints").step == reached
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "interrupted"

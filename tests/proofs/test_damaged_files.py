@@ -8,13 +8,16 @@ import subprocess
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from types import ModuleType
 
 import pytest
 import torch
 
+from tests.support.sweeps import SETTINGS, flip_bits
 from tests.unit.storage.test_checkpoint import bits, mutant, real, state
 from uavlab.core.errors import FileError
+from uavlab.sweeps.trials import Trial, run_trial
 
 PAGE = 4096
 META = {"scores": list(range(1000, 2000))}  # most of a manifest, so that damage to it changes what is loaded
@@ -210,3 +213,10 @@ def test_bytes_on_the_disk_are_the_judge(tmp_path: Path) -> None:
     assert intact(folder, before) == 2
     (folder / "ckpt-000000000001" / "replay-0.npz").write_bytes(b"?")  # shared by all three
     assert intact(folder, before) is None
+
+
+def test_flipped_bits_of_a_result_of_a_sweep(tmp_path: Path, proof: Callable[[str, str], None]) -> None:
+    run_trial(tmp_path / "t", json.loads(Trial("leader_follower", SETTINGS, 1).request(3)), Event())
+    refused = flip_bits(tmp_path / "t", 4000)
+    assert refused > 3900
+    proof("flipped bits of a trial.json", f"4,000, of which {refused:,} are refused and the others change nothing")

@@ -13,11 +13,11 @@ from tests.contracts.test_equality import (
     OWN_CODE,
     TOLERANCES,
     Changes,
-    cases,
     check_broken,
     check_equal,
     distances,
     reference,
+    served,
     train,
 )
 from tests.support.changes import BROKEN
@@ -25,8 +25,7 @@ from uavlab.runtime.toggle_records import EAGER
 from uavlab.runtime.toggles import Toggle
 
 
-@pytest.mark.parametrize(("env", "learner"), OWN_CODE)
-@pytest.mark.parametrize(("toggle", "changes"), cases(usable=True))
+@pytest.mark.parametrize(("env", "learner", "toggle", "changes"), served(OWN_CODE))
 def test_code_of_its_own_is_equal_to_plain(env: str, learner: str, toggle: Toggle, changes: Changes) -> None:
     check_equal(env, learner, toggle, changes)
 
@@ -40,34 +39,36 @@ def test_a_broken_optimizer_is_not_equal_there_either(
 
 
 @pytest.mark.usefixtures("only_traced")
-@pytest.mark.parametrize(("toggle", "changes"), cases(usable=True, compiler=True))
-def test_a_memory_is_equal_to_plain(toggle: Toggle, changes: Changes) -> None:
-    check_equal("spread", "mappo", toggle, changes, **MEMORY)
+@pytest.mark.parametrize(("env", "learner", "toggle", "changes"), served([("spread", "mappo")], compiler=True))
+def test_a_memory_is_equal_to_plain(env: str, learner: str, toggle: Toggle, changes: Changes) -> None:
+    check_equal(env, learner, toggle, changes, **MEMORY)
 
 
 @pytest.mark.usefixtures("only_traced")
-@pytest.mark.parametrize(("toggle", "changes"), cases(usable=True, compiler=True))
-def test_targets_of_one_step_are_equal_to_plain(toggle: Toggle, changes: Changes) -> None:
-    check_equal("leader_follower", "masac", toggle, changes, n_step=1)
+@pytest.mark.parametrize(("env", "learner", "toggle", "changes"), served([("leader_follower", "masac")], compiler=True))
+def test_targets_of_one_step_are_equal_to_plain(env: str, learner: str, toggle: Toggle, changes: Changes) -> None:
+    check_equal(env, learner, toggle, changes, n_step=1)
 
 
 @pytest.mark.usefixtures("only_traced")
-@pytest.mark.parametrize(("env", "learner"), [("leader_follower", "masac"), ("spread", "mappo")])
-@pytest.mark.parametrize(("toggle", "changes"), cases(usable=True, compiler=True))
+@pytest.mark.parametrize(
+    ("env", "learner", "toggle", "changes"), served([("leader_follower", "masac"), ("spread", "mappo")], compiler=True)
+)
 def test_shared_critics_are_equal_to_plain(env: str, learner: str, toggle: Toggle, changes: Changes) -> None:
     check_equal(env, learner, toggle, changes, critic="shared")
 
 
-@pytest.mark.parametrize(("toggle", "changes"), cases(usable=True))
-def test_attention_is_equal_to_plain(toggle: Toggle, changes: Changes) -> None:
-    check_equal("assignment", "mappo", toggle, changes)
+@pytest.mark.parametrize(("env", "learner", "toggle", "changes"), served([("assignment", "mappo")]))
+def test_attention_is_equal_to_plain(env: str, learner: str, toggle: Toggle, changes: Changes) -> None:
+    check_equal(env, learner, toggle, changes)
 
 
 @pytest.mark.usefixtures("only_traced")
-@pytest.mark.parametrize("env", ["spread", "assignment"])
-@pytest.mark.parametrize(("toggle", "changes"), cases(usable=True, compiler=True))
-def test_noise_on_weights_is_equal_to_plain(env: str, toggle: Toggle, changes: Changes) -> None:
-    check_equal(env, "mappo", toggle, changes, noisy=True)
+@pytest.mark.parametrize(
+    ("env", "learner", "toggle", "changes"), served([("spread", "mappo"), ("assignment", "mappo")], compiler=True)
+)
+def test_noise_on_weights_is_equal_to_plain(env: str, learner: str, toggle: Toggle, changes: Changes) -> None:
+    check_equal(env, learner, toggle, changes, noisy=True)
 
 
 @pytest.mark.usefixtures("only_traced")

@@ -34,7 +34,7 @@ SETTINGS: dict[str, Any] = {
     **{"evaluate_every": 100, "evaluate_episodes": 2, "checkpoint_every": 1},
 }
 UPDATES = 4  # the third update makes the steps 5 and 6
-CLOSED = r"step raised ValueError: the meadow is closed at strangers\.py:\d+; expected a result\. For its traceback: .*"
+CLOSED = r"step raised ValueError: the meadow is closed at strangers\.py:\d+\. For its traceback: .*"
 LOST = r"mine\.py:make: 3 workers were lost one after the other, the last one, worker \d with world .*, because {}; .*"
 FAULTS = {
     "raise": CLOSED,

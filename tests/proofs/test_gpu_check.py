@@ -9,10 +9,18 @@ import pytest
 
 from tools.gpu_check.groups import ROOT
 
+WHICH = [  # in the tool's order
+    (["--only", "updates", "--only", "worlds"], ["updates", "worlds"], 0.75),
+    (["--only", "ranks"], ["ranks"], 3),
+    (["1"], ["compile_claims", "ladder", "claims"], 4),
+    (["2"], ["compile_runs", "env_and_replay", "ppo", "team"], 4),
+]
 
-@pytest.mark.parametrize(("names", "minutes"), [(["updates", "worlds"], 0.75), (["ranks"], 3)])  # in the tool's order
-def test_a_dry_run_on_the_cpu_finds_no_failure(names: list[str], minutes: float, tmp_path: Path) -> None:
-    options = [option for name in names for option in ("--only", name)]
+
+@pytest.mark.parametrize(("options", "names", "minutes"), WHICH)
+def test_a_dry_run_on_the_cpu_finds_no_failure(
+    options: list[str], names: list[str], minutes: float, tmp_path: Path
+) -> None:
     command = [sys.executable, "-m", "tools.gpu_check", "--device", "cpu", "--minutes", str(minutes), "--jobs", "2"]
     command += [*options, "--out", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=75 + 60 * minutes)
@@ -22,5 +30,6 @@ def test_a_dry_run_on_the_cpu_finds_no_failure(names: list[str], minutes: float,
     assert record["dry_run"] is True
     rows = {name: [case["status"] for case in group["cases"]] for name, group in record["groups"].items()}
     assert list(rows) == names
-    assert all("ok" in states for states in rows.values())  # what does not fit into the time is not tried
+    tried = {name: states for name, states in rows.items() if not name.startswith("compile_")}
+    assert all({"ok", "fell back"} & {*states} for states in tried.values())  # the rest of the time is not tried
     assert not any("failed" in states for states in rows.values())

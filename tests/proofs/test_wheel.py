@@ -90,7 +90,7 @@ def run(python: Path | str, folder: Path, *arguments: str, path: Path | None = N
 
 def test_the_base_trains_evaluates_and_resumes(clean: Path, tmp_path: Path) -> None:
     there = "import sys, importlib.util as u; print([n for n in sys.argv[1:] if u.find_spec(n)])"
-    extras = ["plotly", "jupyterlab", "numba", "cv2", "sklearn", "pyarrow", "pyulog", "tensorboard", "av", "onnx"]
+    extras = ["plotly", "jupyterlab", "numba", "cv2", "pyarrow", "pyulog", "tensorboard", "av", "onnx"]
     listed = subprocess.run([clean, "-c", there, *extras], capture_output=True, text=True, cwd=tmp_path, check=True)
     assert listed.stdout == "[]\n"
     target = ["--updates", "6", "--out", "run", "--json"]

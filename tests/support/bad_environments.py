@@ -5,7 +5,19 @@ from tests.support.bad_inputs import P, Row
 MODULE = "tests.support.strangers"
 FORMS = "expected gymnasium:ID, pettingzoo:MODULE, MODULE:FACTORY or FILE.py:FACTORY, then ,ARGUMENT=VALUE."
 ENDING = "expected an environment: correct its name or its arguments."
-WRAP = "wrap the environment so that"
+TURNS = (
+    "its agents act in turns; expected a parallel environment: name a function of yours that returns "
+    "pettingzoo.utils.turn_based_aec_to_parallel(env), or aec_to_parallel(env) where all act before the next step."
+)
+SEED = "reset takes no seed; expected reset(self, seed=None, options=None): draw all chance from it."
+OBSERVE = (
+    "return gymnasium.wrappers.TransformObservation(env, FUNCTION, SPACE) from a function of yours, where FUNCTION "
+    "makes an observation of SPACE, a smaller Box; a parallel environment returns such ones itself"
+)
+ACT = (
+    "return gymnasium.wrappers.TransformAction(env, FUNCTION, SPACE) from a function of yours, where FUNCTION makes an "
+    "action of the environment from one of SPACE, {}; a parallel environment has such an action_space itself"
+)
 
 
 def name(id: str, text: str, message: str) -> Row:
@@ -43,8 +55,8 @@ ROWS = (
     name(
         "module",
         "pettingzoo:mpe2.simple_spred_v3",
-        "pettingzoo:mpe2.simple_spred_v3: no module named 'mpe2.simple_spred_v3'; install its package, or correct the "
-        "name.",
+        "pettingzoo:mpe2.simple_spred_v3: no module named 'mpe2.simple_spred_v3' (did you mean 'simple_spread_v3'?); "
+        "install its package, or correct the name.",
     ),
     name("file", "absent.py:make", "absent.py:make: no file …absent.py; name one that exists, or an absolute path."),
     name(
@@ -60,32 +72,54 @@ ROWS = (
     name(
         "other thing",
         f"{MODULE}:nothing",
-        f"{MODULE}:nothing: made a int; expected an environment of Gymnasium, or a parallel one of PettingZoo.",
+        f"{MODULE}:nothing: made a int; expected an environment of Gymnasium, or a parallel one of PettingZoo: "
+        "name a function or class that makes one.",
     ),
     name(
         "turns",
         "mpe2.simple_spread_v3:env",
-        "mpe2.simple_spread_v3:env: its agents act one after the other; expected a parallel environment, such as "
-        "aec_to_parallel(env).",
+        f"mpe2.simple_spread_v3:env: {TURNS}",
+    ),
+    name(
+        "turns alone",
+        "pettingzoo:pettingzoo.classic.tictactoe_v3",
+        f"pettingzoo:pettingzoo.classic.tictactoe_v3: {TURNS}",
+    ),
+    name(
+        "version",
+        "pettingzoo:mpe2.simple_spread_v2",
+        "pettingzoo:mpe2.simple_spread_v2: no module named 'mpe2.simple_spread_v2' (its versions here: "
+        "simple_spread_v3); install its package, or correct the name.",
+    ),
+    name(
+        "long",
+        "gymnasium:" + "x" * 5000,
+        "'gymnasium:xx…: 5,010 characters; expected at most 1,000: let a function of your own hold the arguments.",
+    ),
+    name("no seed", "tests.support.foreign:NoSeed", f"tests.support.foreign:NoSeed: {SEED}"),
+    Row(
+        "external one group",
+        ["train", "--env", f"{MODULE}:Meadow", "--set", "groups=all"],
+        f"{MODULE}:Meadow: groups=all, but grazer_0 has 3 numbers, 3 moves, masked, and wolf_0 4 numbers, 2 moves; "
+        "expected equal spaces: set groups=names or groups=each.",
     ),
     name(
         "switches",
         f"{MODULE}:many_moves",
-        f"{MODULE}:many_moves: agent acts in MultiBinary(3); expected Discrete, or Box with bounds: {WRAP} each "
-        "combination of its parts is one move.",
+        f"{MODULE}:many_moves: agent acts in MultiBinary(3); expected Discrete, or Box with bounds: "
+        f"{ACT.format('a Discrete of their combinations, or a Box with bounds')}.",
     ),
     name(
         "images",
         f"{MODULE}:huge",
-        f"{MODULE}:huge: agent observes 120,000 numbers (…); expected 1 to 20,000: {WRAP} it returns features of its "
-        "images.",
+        f"{MODULE}:huge: agent observes 120,000 numbers (…); expected 1 to 20,000: {OBSERVE}.",
     ),
     Row("external twice", ["train", P, "--env", "a:b"], f"got the preset '{P}' and --env 'a:b'; give one of them."),
     fault(
         "raises",
         "raise",
-        "NAME: world 0, step 2, worker 0: step raised ValueError: the meadow is closed at strangers.py:…; expected a "
-        "result. For its traceback: `uavlab --traceback check NAME`.",
+        "NAME: world 0, step 2, worker 0: step raised ValueError: the meadow is closed at strangers.py:…. For "
+        "its traceback: `uavlab --traceback check NAME`.",
     ),
     fault(
         "shape",

@@ -91,7 +91,7 @@ ROWS = (
         "dat-1 missing",
         "tme,x\n0,1\n1,2\n",
         "data.csv: no column 'time' (did you mean 'tme'?); expected time, …; found …; rename columns, or name "
-        "their fields in a mapping.",
+        "their fields in a mapping: uavlab flights describe data.csv --write-mapping mapping.yaml.",
     ),
     mapped(
         "dat-1 renamed",
@@ -106,6 +106,12 @@ ROWS = (
         "0,1\n1,2\n",
         "data.csv: numbers in the first line; expected the names of the columns there.",
     ),
+    log(
+        "dat-1 unnamed",
+        "# a comment\n0,1\n1,2\n",
+        "data.csv: numbers in line 2; expected the names of the columns above.",
+    ),
+    read("dat-1 metadata", "Firmware,4.5\n" + HEAD + "0.1,2\n", r"note: header is line 2, 1 line above it skipped"),
     log("dat-2 ragged", HEAD + "0.1\n", "data.csv:3: 1 cell; expected 2, as in the header."),
     log("dat-2 text", HEAD + "0.1,up\n", "data.csv:3 column 'x': 'up' is not a number."),
     log("dat-2 comma", HEAD + '0.1,"1,5"\n', "data.csv:3 column 'x': '1,5' is not a number (decimal comma?)."),
@@ -198,17 +204,12 @@ ROWS = (
         "data.ulg",
     ),
     read("dat-7 order", unusual, r"(?s)vx +vx +m/s +3 .*pos\[1\] +\? +3 +2 +6 ", "data.npz"),
-    log(
-        "dat-8 order",
-        HEAD + "0.2,1\n0.1,1\n",
-        "data.csv:4 column 'time': 0.1 comes after 0.2 in the row before; expected increasing times. Sort the rows, or "
-        "cut these out.",
-    ),
+    read("dat-8 order", HEAD + "0.2,1\n0.1,1\n", r"note: table: time goes back 1x, first in data\.csv:4; rows are"),
     log(
         "dat-8 twice",
         HEAD + "0.2,1\n0.2,1\n",
-        "data.csv:4 column 'time': 0.2 the same time as the row before; expected increasing times. Sort the rows, or "
-        "cut these out.",
+        "data.csv:4 column 'time': 0.2, the time of data.csv:3 once more; expected one row for each time. Cut one of "
+        "these rows out.",
     ),
     log(
         "dat-8 zones",

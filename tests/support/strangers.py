@@ -5,7 +5,9 @@ Their faults are arguments: what goes wrong, and at which step of an episode.
 
 import ctypes
 import os
+import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -105,18 +107,19 @@ class Hill(gymnasium.Env):
     ) -> None:
         self.length, self.wait = length, wait
         self.action_space = spaces.Discrete(moves, start=-1) if moves else spaces.Box(low, high, (2,))
+        self.infos = {"action_mask": np.array([1, 0, 1])} if moves else {}
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict]:
         super().reset(seed=seed)
         self.place, self.count = self.np_random.uniform(-1, 1), 0
-        return self.seen(), {"action_mask": np.array([1, 0, 1])}
+        return self.seen(), {**self.infos}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
         time.sleep(self.wait)
         self.count += 1
         self.place += float(np.sum(action)) * 0.2 + 0.05 * self.np_random.normal()
         end = abs(self.place) > 2
-        return self.seen(), -abs(self.place), end, self.count >= self.length, {"action_mask": np.array([1, 0, 1])}
+        return self.seen(), -abs(self.place), end, self.count >= self.length, {**self.infos}
 
     def seen(self) -> dict[str, Any]:
         return {"place": np.array([np.clip(self.place, -4, 4)], np.float32), "third": self.count % 3}
@@ -177,3 +180,46 @@ def lone_leaver() -> Pair:
 def leave() -> None:
     """End the process."""
     os._exit(5)
+
+
+class Simulator(Hill):
+    """An environment whose copies start a process each, and write into a file when they are closed."""
+
+    def __init__(self, log: str, closing: str = "") -> None:
+        super().__init__()
+        self.log, self.closing = Path(log), closing
+        self.child = subprocess.Popen(["sleep", "1000"])
+        self.write(f"started {self.child.pid}")
+
+    def write(self, line: str) -> None:
+        with self.log.open("a") as file:
+            file.write(f"{line}\n")
+
+    def close(self) -> None:
+        self.write(f"closed {self.child.pid}")
+        if self.closing == "raise":
+            raise ValueError("the simulator is gone")
+        if self.closing == "hang":
+            time.sleep(1000)
+        if self.closing != "forget":
+            self.child.kill()
+            self.child.wait()
+
+
+class Chance(Hill):
+    """An environment whose chance does not follow the seed: always, on used copies, in other copies, or in steps."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.used, self.number = kind, False, np.random.default_rng().uniform()
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict]:
+        super().reset(seed=None if self.kind == "always" or (self.kind == "used" and self.used) else seed)
+        self.place += self.number * (self.kind == "copies")
+        self.used = True
+        return self.seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        _, *others = super().step(action)
+        self.place += 0.01 * np.random.default_rng().uniform() * (self.kind == "steps")
+        return self.seen(), *others

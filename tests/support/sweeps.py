@@ -1,6 +1,7 @@
 """Small sweeps, and engines that train nothing."""
 
 import json
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,11 +9,14 @@ from threading import Event
 from typing import Any
 
 from tests.support.fixtures_config import TINY
+from uavlab.core.errors import FileError
+from uavlab.storage import checkpoint
+from uavlab.storage.files import write_json
 from uavlab.sweeps import driver
 from uavlab.sweeps.engines import Engine
 from uavlab.sweeps.spec import Sweep, read_sweep
 from uavlab.sweeps.table import SweepTable
-from uavlab.sweeps.trials import RESULT, Trial
+from uavlab.sweeps.trials import RESULT, Trial, last_result, write_result
 
 SETTINGS: dict[str, Any] = {key: value for key, value in TINY.items() if key not in ("formation_radius",)} | {
     **{"updates": 10, "checkpoint_every": 2, "evaluate_every": 5},
@@ -27,8 +31,9 @@ def small(**keys: Any) -> Sweep:
 
 def result(score: float | None, status: str = "complete", **more: Any) -> dict[str, Any]:
     """Return the result of a trial as its process writes it."""
-    figures = {} if score is None else {"figures": {"completion": score}, "score": score, "digest": f"{score}"}
-    return {"status": status, "reason": "", "episodes": 3, **figures, **more}
+    figures = {"figures": {"completion": score}, "score": score, "digest": f"{score}"}
+    figures |= {"updates": 1, "best_update": 1, "seconds": 1.0, "device": "none", "not_exact": []}
+    return {"status": status, "reason": "", "episodes": 3, **(figures if status == "complete" else {}), **more}
 
 
 def table(folder: Path, scores: dict[tuple[str, Any], list[float | None]], **keys: Any) -> SweepTable:
@@ -55,7 +60,10 @@ def scripted(monkeypatch: Any, work: Work, workers: int = 2) -> list[str]:
         done = work(folder, json.loads(request))
         if done is not None:
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / RESULT).write_text(json.dumps(done))
+            write_result(folder, done)
+            if "digest" in done:
+                write_json(folder / "run.json", {"digest": done["digest"]})
+                checkpoint.save(folder / "checkpoints", 1, {"best": {}}, {"preset": "none"}, keep=1)
 
     @contextmanager
     def engine(sweep: Sweep) -> Iterator[Engine]:
@@ -63,3 +71,19 @@ def scripted(monkeypatch: Any, work: Work, workers: int = 2) -> list[str]:
 
     monkeypatch.setattr(driver, "open_engine", engine)
     return log
+
+
+def flip_bits(folder: Path, count: int) -> int:
+    """Flip random bits of a trial's result, one at a time; return how many are refused. Others change nothing."""
+    path, dice = folder / RESULT, random.Random(0)
+    text, whole, refused = path.read_bytes(), last_result(folder), 0
+    for _ in range(count):
+        at, bit = dice.randrange(len(text)), dice.randrange(8)
+        path.write_bytes(text[:at] + bytes([text[at] ^ 1 << bit]) + text[at + 1 :])
+        try:
+            if last_result(folder) != whole:
+                raise AssertionError(f"bit {bit} of byte {at} changes the result without a word")
+        except FileError:
+            refused += 1
+    path.write_bytes(text)
+    return refused

@@ -29,6 +29,12 @@ def info(key: str, text: str) -> bytes:
     return message("I", bytes([len(typed)]) + typed + text.encode())
 
 
+def parameter(key: str, value: float) -> bytes:
+    kind = "int32_t" if isinstance(value, int) else "float"
+    typed = f"{kind} {key}".encode()
+    return message("P", bytes([len(typed)]) + typed + struct.pack(f"<{KINDS[kind]}", value))
+
+
 def form(name: str, fields: Mapping[str, str]) -> bytes:
     return message("F", f"{name}:{''.join(f'{kind} {field};' for field, kind in fields.items())}".encode())
 
@@ -107,22 +113,27 @@ def sensors(count: int = 51) -> Topic:
 
 
 def outputs(count: int = 11) -> Topic:
-    return "actuator_outputs", OUTPUTS, [[t, 4, 900, 1000, 1500, 2000] for t in steps(count, 100_000)]
+    return "actuator_outputs", OUTPUTS, [[t, 4, 900, 1000, 1500, 2000 - t / 1e6] for t in steps(count, 100_000)]
 
 
 def motors(count: int = 11) -> Topic:
-    return "actuator_motors", MOTORS, [[t, 0.25, 0.5, 0.75, float("nan")] for t in steps(count, 100_000)]
+    return "actuator_motors", MOTORS, [[t, 0.25, 0.5, 0.75 - t / 1e8, float("nan")] for t in steps(count, 100_000)]
 
 
 def battery(count: int = 6) -> Topic:
     return "battery_status", BATTERY, [[t, 15.5, -1] for t in steps(count, 200_000)]
 
 
+QUADROTOR = parameter("MAV_TYPE", 2)
+
+
 def old() -> bytes:
     """Return a flight of one second as older firmware logs it."""
-    return ulog(position(), attitude(), sensors(), outputs(), before=info("ver_hw", "AUAV_X21"), after=dropout(26))
+    before = QUADROTOR + info("ver_hw", "AUAV_X21")
+    return ulog(position(), attitude(), sensors(), outputs(), before=before, after=dropout(26))
 
 
 def new() -> bytes:
     """Return a flight of one second as newer firmware logs it."""
-    return ulog(position(), setpoint(), attitude(), sensors(), motors(), outputs(), battery())
+    topics = (position(), setpoint(), attitude(), sensors(), motors(), outputs(), battery())
+    return ulog(*topics, before=QUADROTOR)

@@ -30,7 +30,8 @@ FLOORS = {
 HOMES = {
     **dict.fromkeys(("plotly", "ipywidgets", "av"), ("lab",)),
     "click": ("cli",),
-    **dict.fromkeys(("pyulog", "sklearn"), ("telemetry",)),
+    "pyulog": ("telemetry",),
+    "sklearn": (),  # for tests
     "pyarrow": ("telemetry", "sweeps"),
     **dict.fromkeys(("numba", "cv2"), ("envs",)),
     **dict.fromkeys(("optuna", "ray"), ("sweeps",)),

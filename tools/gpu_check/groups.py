@@ -1,28 +1,21 @@
-"""The groups of the check. Cases come from the registries; imports are late, because packages may be missing."""
+"""The groups of the third part. Cases come from the registries; imports are late, because packages may be missing."""
 
-import platform
 import re
+import subprocess
+import sys
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from tools.gpu_check import measured  # noqa: F401 - it registers the groups of parts 1 and 2
+from tools.gpu_check.registry import GROUPS, ROOT, group, machine  # noqa: F401 - what others take from here
 from tools.gpu_check.worker import Case, NotTried, Result
 
-ROOT = Path(__file__).resolve().parents[2]
-ROUNDS = 3
-COMMAND = "python -m tools.gpu_check"
-LONG = {  # suites
-    "learning": "trains ten whole runs",
-    "runs": "starts twelve processes",
-    "learners": "trains for hours",
-    "curriculum": "trains for hours",
-}
 REAL = {"hidden": 256, "batch": 128, "worlds": 64, "capacity": 65536}  # sizes of the cycles that are timed on a GPU
 WARM = 16  # cycles: the first rows of replay, and what graphs record
 GPU_TEST = re.compile(r"pytest\.mark\.gpu\b|import .*\b(DEVICES|GPU)\b")
@@ -30,36 +23,6 @@ COVERED = " and ".join(  # groups of their own
     f"not {each}"
     for each in ("test_updates_equal_the_cpus", "test_a_run_has_finite", "test_worlds_agree", "test_a_run_is_saved")
 )
-
-
-@dataclass(frozen=True)
-class Group:
-    """Cases of a kind, tried in processes of their own.
-
-    Attributes:
-        cases: (device, folder of records) -> cases.
-        weight: Its share of the time.
-        about: What its cases show.
-        timed: Its cases measure time, so they run alone.
-    """
-
-    cases: Callable[[str, Path], Iterator[Case]]
-    weight: float
-    about: str
-    timed: bool
-
-
-GROUPS: dict[str, Group] = {}
-
-
-def group(weight: float, about: str, timed: bool = False) -> Callable[[Callable], Callable]:
-    """Register the decorated function as a group under its name."""
-
-    def register(function: Callable) -> Callable:
-        GROUPS[function.__name__] = Group(function, weight, about, timed)
-        return function
-
-    return register
 
 
 @group(6, "packages, imports, the device")
@@ -296,6 +259,23 @@ def need_gpus(count: int) -> None:
         raise NotTried(f"needs {count} GPU{'s' * (count > 1)}, got {torch.cuda.device_count()}")
 
 
+def cycle_config(task: tuple[str, str], device: str, **changes: Any) -> Any:
+    """Return the settings of a cycle that is timed: of a real size on a GPU."""
+    from tests.support import device_checks as checks
+
+    return checks.small(*task, device, **changes, **checks.known(task, {} if device == "cpu" else REAL))
+
+
+def sizes_of(config: Any) -> str:
+    """Return in words how large a cycle is: agents, worlds, steps, batch, passes and minibatches, width."""
+    values = config.values
+    words = {"worlds": "worlds", "rollout_steps": "steps", "epochs": "passes", "minibatches": "minibatches"}
+    parts = [f"{values[name]} {word}" for name, word in words.items() if name in values]
+    parts += [f"{name} {values[name]}" for name in ("batch", "hidden", "window") if name in values]
+    agents = getattr(getattr(config.env, "spec", None), "agents", None)
+    return "sizes: " + ", ".join([f"{agents} agents"] * bool(agents) + parts)
+
+
 @group(5, "waits of the host, kernels and busy time of a cycle", timed=True)
 def waits(device: str, folder: Path) -> Iterator[Case]:
     """Yield every task with each kind of graph."""
@@ -305,8 +285,7 @@ def waits(device: str, folder: Path) -> Iterator[Case]:
     from uavlab.runtime.toggles import TOGGLES
 
     def cycle(task: tuple[str, str], graph: str) -> Result:
-        sizes = {} if device == "cpu" else REAL
-        one = build_call(checks.small(*task, device, graph=graph, **checks.known(task, sizes)), "cycle")
+        one = build_call(cycle_config(task, device, graph=graph), "cycle")
         with one.rt.scope():
             for _ in range(WARM):
                 one.call()
@@ -314,7 +293,8 @@ def waits(device: str, folder: Path) -> Iterator[Case]:
             ms = 1e3 * median(time_in_turn({"": one.call}, 10, one.rt.device)[""])
             kernels, busy = checks.kernels(one.call, 5, device)
         where = "; ".join(f"{count / 5:g} at {line}" for line, count in lines.most_common(6)) or "none"
-        return f"{ms:.2f} ms, {kernels:.0f} kernels, device busy {busy:.2f} ms; waits: {where}", one.rt.fell_back
+        figure = f"{ms:.2f} ms, {kernels:.0f} kernels, device busy {busy:.2f} ms; waits: {where}"
+        return f"{figure}; {sizes_of(cycle_config(task, device))}", one.rt.fell_back
 
     for task in checks.tasks():
         for graph in TOGGLES["graph"].choices:
@@ -381,55 +361,28 @@ def tests(device: str, folder: Path) -> Iterator[Case]:
             yield Case(str(path.relative_to(ROOT)), partial(run_file, str(path)), seconds=300)
 
 
-@group(14, "uavlab bench, a few rounds; the records lie beside this one", timed=True)
-def bench(device: str, folder: Path) -> Iterator[Case]:
-    """Yield every registered suite."""
-    from uavlab.benchmarks.registry import suites
-    from uavlab.benchmarks.suites.update import RUNGS
-    from uavlab.storage.files import write_json
-
-    def measured(name: str, suite: Any) -> str:
-        if name in LONG:
-            raise NotTried(f"{LONG[name]}: uavlab bench {name}")
-        # compiling the ladder's rungs takes minutes; uavlab bench ladder has all of them
-        rungs = {each: rung for each, rung in RUNGS.items() if rung.get("compile", "off") == "off"}
-        options = {"rungs": rungs, "threads": [1]} if name == "ladder" else {}
-        record = {"command": COMMAND, **suite.run(ROUNDS, device, **options)}
-        path = folder / f"bench_{name}_{machine(device)[1]}.json"
-        write_json(path, record)
-        return f"{len(record['rows'])} rows in {path.name}"
-
-    for name, suite in suites().items():
-        yield Case(name, partial(measured, name, suite), 120, slow=device == "cpu")
+COMMANDS = {  # what a run on a GPU is worked with; PLACE is a folder of the case
+    "train --monitor": "train leader_follower_quick --updates 64 --set log_every=16 --monitor --out PLACE/run",
+    "train, a curriculum": "train assignment_curriculum_quick --updates 8 --out PLACE/stages",
+    "train, worlds=auto": "train leader_follower_quick --updates 8 --set worlds=auto --out PLACE/auto",
+    "profile": "profile leader_follower_quick --rounds 5",
+    "fit": "fit leader_follower_quick --memory 256MB",
+}
 
 
-@group(8, "claims about the leader-follower team", timed=True)
-def claims(device: str, folder: Path) -> Iterator[Case]:
-    """Yield every claim about the leader-follower team that has a measure."""
-    from uavlab.benchmarks.claims.ledger import select
-    from uavlab.benchmarks.claims.measures import Bench
-    from uavlab.benchmarks.claims.report import measure_claim
+@group(4, "commands that measure a run or change it")
+def commands(device: str, folder: Path) -> Iterator[Case]:
+    """Yield the commands that no other group tries, each in a process of its own."""
 
-    table = Bench(ROUNDS, device=device)
+    def called(line: str) -> str:
+        place = tempfile.mkdtemp(prefix="gpu_check")
+        words = line.replace("PLACE", place).split()
+        done = subprocess.run(
+            [sys.executable, "-m", "uavlab", *words, "--device", device], cwd=place, capture_output=True, text=True
+        )
+        if done.returncode:
+            raise RuntimeError(f"exit code {done.returncode}: {done.stderr.strip()[-300:]}")
+        return (done.stdout.strip().splitlines() or ["no output"])[-1][:200]
 
-    def judged(claim: Any) -> str:
-        estimate = measure_claim(claim, table)
-        return f"{estimate.value:.3g} {claim.unit}; {estimate.note}"[:200]
-
-    for claim in select(system="leader_follower"):
-        if claim.measure:
-            yield Case(claim.claim, partial(judged, claim), slow=True)
-
-
-def machine(device: str) -> tuple[dict[str, Any], str]:
-    """Return the description of this machine and its name for use in a file name, ``unknown`` without the package."""
-    try:
-        from uavlab.benchmarks.claims.report import slug
-        from uavlab.storage.machine import describe
-    except ModuleNotFoundError:
-        import torch
-
-        name = torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine()
-        return {"device": name, "torch": torch.__version__, "python": platform.python_version()}, "unknown"
-    facts = describe(device)
-    return facts, slug(facts)
+    for name, line in COMMANDS.items():
+        yield Case(name, partial(called, line), 120, slow=True)

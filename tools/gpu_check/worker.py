@@ -5,7 +5,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,8 +80,8 @@ def _wait_for_gpu() -> None:
         torch.cuda.synchronize()
 
 
-def run_cases(cases: Iterable[Case], events: Path, skip: int) -> None:
-    """Run all cases but the first ``skip``, and append the events ``cases``, ``begin`` and ``end`` to a file."""
+def run_cases(cases: Iterable[Case], events: Path, skip: Collection[str]) -> None:
+    """Run all cases but those of the names to ``skip``, and append ``cases``, ``begin`` and ``end`` to a file."""
     cases = list(cases)
     with events.open("a", encoding="utf-8") as file:
 
@@ -90,13 +90,13 @@ def run_cases(cases: Iterable[Case], events: Path, skip: int) -> None:
             file.flush()
 
         write({"cases": [case.name for case in cases]})
-        for case in cases[skip:]:
+        for case in (case for case in cases if case.name not in skip):
             write({"begin": case.name, "seconds": case.seconds, "slow": case.slow})
             write({"end": try_case(case)})
 
 
 def main(arguments: list[str]) -> None:
-    """Run a part of a group: its name, the device, the folder of records, part, file of events, and cases to skip."""
+    """Run some cases of a group: its name, the device, the folder of records, part, file of events, names to skip."""
     from tools.gpu_check import groups
 
     name, device, folder, part, events, skip = arguments
@@ -106,7 +106,7 @@ def main(arguments: list[str]) -> None:
     except Exception as error:
         row, failure = Case(name, lambda: ""), error
         cases = [Case(row.name, lambda: _raise(failure))]
-    run_cases(cases, Path(events), int(skip))
+    run_cases(cases, Path(events), json.loads(skip))
 
 
 def _raise(error: Exception) -> str:

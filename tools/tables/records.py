@@ -28,8 +28,15 @@ def exists(name: str) -> bool:
 
 
 def newest_claims() -> dict[str, Any]:
-    """Read the record of claims that was written last."""
-    return max((read(path.stem) for path in RECORDS.glob("claims_*.json")), key=lambda record: record["date"])
+    """Read the record of claims of a CPU that was written last; those of GPUs are its ``others``, the newest first."""
+    records = sorted((read(path.stem) for path in RECORDS.glob("claims_*.json")), key=lambda record: record["date"])
+    cpus, gpus = ([each for each in records[::-1] if on_gpu(each) is which] for which in (False, True))
+    return {**cpus[0], "others": gpus}
+
+
+def on_gpu(record: Mapping[str, Any]) -> bool:
+    """Return whether a record is of a GPU."""
+    return record["machine"]["device"] != record["machine"]["cpu"]
 
 
 def table(head: str, line: str, rows: Rows, first: str = "", last: Iterable[str] = ()) -> str:

@@ -8,7 +8,16 @@ from uavlab.benchmarks.claims import report
 from uavlab.benchmarks.claims.ledger import ledger
 
 CLAIMS = (  # a selection of the claims: each verdict, and the best known ones
-    *("cached-forwards", "stage-1", "duplicate-waste-4", "amp-speed", "prefetch", "compile", "total"),
+    *(
+        "baseline-utilisation",
+        "cached-forwards",
+        "stage-1",
+        "duplicate-waste-4",
+        "amp-speed",
+        "prefetch",
+        "compile",
+        "total",
+    ),
     *("cpu-not-applicable", "full-hours", "budget-10-missions", "budget-8", "map-constants", "throughput-drop"),
     *("prenormalised", "slow-env", "interval-10", "equal-updates", "eight-devices"),
 )
@@ -111,16 +120,22 @@ def ladder_rows() -> list[dict[str, Any]]:
 def claims() -> list[str]:
     """Return the claims about speed with what was measured here, and a count of all verdicts."""
     record = newest_claims()
-    rows = report.rows(ledger(), record)
+    each = [record | {"others": []}, *record["others"]]
+    columns = [[report.texts(row) for row in report.rows(ledger(), one) if row["claim"] in CLAIMS] for one in each]
+    heads = [f"on {'the CPU' if one is each[0] else one['machine']['device']} | verdict" for one in each]
     return [
         table(
-            "claim | claimed | device | measured | verdict",
+            " | ".join(["claim | claimed | device", *heads]),
             "",
             [],
-            last=[" | ".join(report.texts(row)) for row in rows if row["claim"] in CLAIMS],
+            last=[
+                " | ".join(lines[0][:3] + sum((line[3:] for line in lines), ())) for lines in zip(*columns, strict=True)
+            ],
         ),
-        f"{report.count_verdicts(rows)}. A claim about a GPU has no verdict from a CPU. A verdict may rest on "
-        f"arithmetic; then its note says so. Measured by `uavlab claims --all` on {machine(record['machine'])}.",
+        f"{report.count_verdicts(report.rows(ledger(), record))}. A claim about a GPU has no verdict from a CPU, and "
+        "the utilisation of another program's GPU has one of this program. A verdict may rest on arithmetic; then its "
+        f"note says so. Measured by `uavlab claims --all`; the CPU is {machine(record['machine'])}. "
+        "[On a GPU](gpu.md) has all that a GPU decides.",
         "`uavlab claims` shows all of them, each with the command that measures it again, and "
         "the notebook `claims` draws them.",
     ]

@@ -14,7 +14,7 @@ import torch
 from uavlab.core.extras import install_command
 from uavlab.profiling.roofline import matrix_rate
 from uavlab.runtime.runtime import process_flags
-from uavlab.runtime.toggles import TOGGLES, Toggles, resolve, toggle_presets
+from uavlab.runtime.toggles import TOGGLES, Toggles, notes_on, resolve, toggle_presets
 from uavlab.storage.machine import cpu_flags, cpu_model, device_name, usable_cores
 
 GB = 1e9
@@ -145,8 +145,9 @@ def toggle_rows(device: str = "auto") -> list[dict[str, Any]]:
     """Describe every toggle.
 
     Returns:
-        ``name, values, default, seam, equality, claim, cost``, ``sets`` (its value in every named set) and ``unusable``
-        (by value, why it cannot be used on this device).
+        ``name, values, default, seam, equality, claim, cost``, ``sets`` (its value in every named set), ``unusable``
+        (by value, why it cannot be used on this device), and ``notes`` (by value, what it does other than its name
+        says).
     """
     target = _target(device)
     sets = {name: Toggles(**values) for name, values in toggle_presets(target).items()}
@@ -154,11 +155,13 @@ def toggle_rows(device: str = "auto") -> list[dict[str, Any]]:
     for toggle in TOGGLES.values():
         own = {key: getattr(toggle, key) for key in ("name", "values", "default", "seam", "equality", "claim", "cost")}
         in_sets = {name: getattr(values, toggle.name) for name, values in sets.items()}
-        unusable: dict[str, str] = {}
+        unusable, remarks = dict[str, str](), dict[str, str]()
         for value in toggle.choices:
-            _, reasons = resolve(Toggles(**{"update": "batched", toggle.name: value}), target)
+            effective, reasons = resolve(Toggles(**{"update": "batched", toggle.name: value}), target)
+            texts = notes_on(effective, target)
             unusable |= {value: reasons[toggle.name]} if toggle.name in reasons else {}
-        rows.append({**own, "sets": in_sets, "unusable": unusable})
+            remarks |= {value: texts[toggle.name]} if toggle.name in texts else {}
+        rows.append({**own, "sets": in_sets, "unusable": unusable, "notes": remarks})
     return rows
 
 
@@ -168,6 +171,7 @@ def format_toggles(device: str = "auto") -> str:
     for row in toggle_rows(device):
         lines.append(f"{row['name']:16} {row['values']:52} {row['seam']:14} {row['equality']:10} {row['claim']}")
         lines += [f"{'':16} not here: {value}: {reason}" for value, reason in row["unusable"].items()]
+        lines += [f"{'':16} {value}: {text}" for value, text in row["notes"].items()]
     lines.append("sets (`--toggles NAME`):")
     for name, values in toggle_presets(_target(device)).items():
         changes = " ".join(f"{key}={value}" for key, value in values.items())

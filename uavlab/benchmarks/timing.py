@@ -26,7 +26,11 @@ def time_in_turn(
     enough_s: float = math.inf,
     fewest: int = FEWEST,
 ) -> dict[K, list[float]]:
-    """Time each call once per round, in turn (s); stop after ``enough_s`` seconds, but not before ``fewest`` rounds."""
+    """Time each call once per round, in turn (s); stop after ``enough_s`` seconds, but not before ``fewest`` rounds.
+
+    Each round begins with another call, so that none has the same place in all of them.
+    """
+    names = list(calls)
     seconds: dict[K, list[float]] = {name: [] for name in calls}
     began = time.perf_counter()
     for number in range(-warm_up, rounds):
@@ -35,8 +39,9 @@ def time_in_turn(
                 break
             if number < 0:
                 continue
-        for name, call in calls.items():
-            once = time_call(call, device)
+        first = (number + warm_up) % len(names)
+        for name in names[first:] + names[:first]:
+            once = time_call(calls[name], device)
             if number >= 0:
                 seconds[name].append(once)
     return seconds

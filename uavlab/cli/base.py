@@ -37,7 +37,7 @@ which_policy = click.option(
     "--which",
     type=click.Choice(["best", "best_by_group", "last"]),
     default="best",
-    help="Policy of the run: of the best score (default), each group with its own best score, or the newest.",
+    help="Policy of the run: of the highest score in training (default), each group with its own, or the newest.",
 )
 settings_options = (
     click.option("--seed", type=int, help="Seed of the first run."),
@@ -202,6 +202,12 @@ def _preset_or_env(ctx: click.Context, param: click.Parameter, value: str | None
     if value is not None and env is not None:
         raise ConfigError(f"got the preset {quote(value)} and --env {quote(env)}; give one of them.")
     return env if value is None else value
+
+
+def show_reading(env: Any, rank: int = 0) -> None:
+    """Print once what was read of an external environment on stderr, so that a guess that is wrong is seen."""
+    if rank == 0 and hasattr(env, "reading"):
+        echo(f"read {env.origin.name}: {env.reading}", err=True)
 
 
 def with_settings(command: Command) -> Command:

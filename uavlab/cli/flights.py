@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from uavlab.cli.base import OutputFile, Record, as_json, cli, echo
+from uavlab.core.errors import ConfigError
 from uavlab.core.text import one_line
 
 mapped = click.option("--mapping", type=click.Path(path_type=Path), help="YAML file: which fields are which columns.")
@@ -38,11 +39,19 @@ def make(folder: Path, count: int, seed: int) -> Record:
 @flights.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @mapped
+@click.option("--write-mapping", type=OutputFile(), help="Draft a mapping from names and values, to be corrected.")
 @as_json
-def describe(file: Path, mapping: Path | None) -> Record:
+def describe(file: Path, mapping: Path | None, write_mapping: Path | None) -> Record:
     """Describe what is in a log: CSV, NPZ, Parquet or PX4's ULog."""
     from uavlab.telemetry.logs.describe import describe as describe_log
+    from uavlab.telemetry.logs.describe import draft_mapping
 
+    if write_mapping is not None:
+        if mapping is not None:
+            raise ConfigError("--write-mapping: drafts a mapping, so --mapping has no use; leave one of them out.")
+        columns = draft_mapping(file, write_mapping)
+        echo(f"{write_mapping}: {len(columns)} columns guessed; correct it, then use it by --mapping")
+        mapping = write_mapping if columns else None
     description = describe_log(file, mapping)
     for line in lines(description):
         echo(one_line(line))

@@ -6,7 +6,18 @@ from typing import Any
 
 import click
 
-from uavlab.cli.base import OutputFile, Record, as_json, cli, echo, layer, task_argument, with_settings, write_record
+from uavlab.cli.base import (
+    OutputFile,
+    Record,
+    as_json,
+    cli,
+    echo,
+    layer,
+    show_reading,
+    task_argument,
+    with_settings,
+    write_record,
+)
 from uavlab.core.text import one_line
 
 SYSTEMS = ("leader_follower", "mapping", "assignment", "telemetry", "scale_out")
@@ -25,7 +36,7 @@ def presets() -> Record:
 
 
 @cli.command()
-@click.argument("preset")
+@task_argument
 @as_json
 def settings(preset: str) -> Record:
     """List every setting of PRESET with its value, range and meaning."""
@@ -33,13 +44,14 @@ def settings(preset: str) -> Record:
     from uavlab.experiment.settings import describe_settings, format_settings
 
     config = configure(preset)
+    show_reading(config.env)
     rows = describe_settings(parts(config.task.settings), config.values)
     echo(format_settings(rows, config.task.settings[-1]))
     return {"rows": rows}
 
 
 @cli.command()
-@click.argument("preset")
+@task_argument
 @with_settings
 @click.option("--learner", "both", is_flag=True, help="Check its learner, too.")
 @as_json
@@ -49,6 +61,7 @@ def check(preset: str, both: bool, **options: Any) -> Record:
     from uavlab.testing import check_env, check_learner
 
     config = configure(preset, layer(**options))
+    show_reading(config.env)
     own = config.task.evaluation.check
     report = check_env(config.env) if own is None else own(config)
     echo(report)
@@ -86,19 +99,23 @@ def toggles(device: Any) -> Record:
 @cli.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--best", type=OutputFile(".yaml", ".yml"), help="Also write the best settings to this YAML file.")
+@click.option("--episodes", type=click.IntRange(1), default=100, show_default=True, help="By which seeds are scored.")
 @as_json
-def tuning(folder: Path, best: Path | None) -> Record:
-    """List what changed from run to run of those in FOLDER, in the order of time, and what it did to the score."""
+def tuning(folder: Path, best: Path | None, episodes: int) -> Record:
+    """List what changed from run to run of those in FOLDER, in the order of time, and what it did to the score.
+
+    Scores are those of the kept policies, in episodes that chose no policy.
+    """
     from uavlab.experiment.tuning import tuning as read_log
 
-    log = read_log(folder)
+    log = read_log(folder, episodes)
     echo(log)
     for note in log.notes:
         echo(one_line(f"warning: {note}"), err=True)
     if best is not None:
         log.write_best(best)
         echo(f"best settings, of {', '.join(log.best.runs)}: {best}")
-    return {"folder": str(folder), "trials": log.rows(), "notes": list(log.notes)}
+    return {"folder": str(folder), "episodes": episodes, "trials": log.rows(), "notes": list(log.notes)}
 
 
 class BenchCommand(click.Command):
@@ -171,7 +188,7 @@ def _report(record: Record, text: str, out: Path | None) -> Record:
 
 
 @cli.command()
-@click.argument("preset")
+@task_argument
 @with_settings
 @click.option(
     "--rounds", type=click.IntRange(3, 1000), default=20, show_default=True, help="Interleaved repetitions, at most."

@@ -19,6 +19,7 @@ from uavlab.cli.base import (
     layer,
     on_device,
     print_json,
+    show_reading,
     task_argument,
     which_policy,
     with_monitor,
@@ -44,18 +45,17 @@ def train(preset: str, out: Path | None, name: str | None, dry_run: bool, **opti
     """Train a PRESET."""
     from uavlab.experiment.config import configure
     from uavlab.experiment.rank_runs import totals
-    from uavlab.experiment.run_dir import run_name
+    from uavlab.experiment.run_dir import default_name, run_name
 
     number, count = own_place()
     settings = layer(**options)
     require_one_measure(settings, count)
     config = configure(preset, settings)
     planned = {**config.task.plan(config), **totals(config, count), **config.chosen}
-    own = re.sub(r"[^A-Za-z0-9._]+", "-", preset)[:60]  # names of external environments have other characters
-    folder = Path("runs") / run_name(f"{own}-{config.run.seed}" if name is None else name)
+    show_reading(config.env, number)
     if name and out:
         raise ConfigError("--name and --out both say where the run is kept; give one of them.")
-    folder = out or folder
+    folder = out or Path("runs") / run_name(default_name(preset, config.run.seed) if name is None else name)
     if dry_run:
         for key, value in planned.items():
             if value is not None:
@@ -325,9 +325,9 @@ def drive(run: Any) -> Record:
     """Train to the end with a progress bar; the first SIGINT or SIGTERM ends it after the update in progress."""
     from uavlab.core.installation import program
     from uavlab.experiment.progress_bar import watch
-    from uavlab.experiment.run_state import saves
+    from uavlab.experiment.run_state import not_exact, saves
 
-    for reason in run.not_exact_reasons:
+    for reason in not_exact(run):
         echo(one_line(f"not bit for bit repeatable: {reason}"))
     if run.done:
         echo("nothing to do: the target was reached before; --updates sets a farther one.")
@@ -343,7 +343,7 @@ def drive(run: Any) -> Record:
         )
     scores = [score if math.isfinite(score) else None for score in run.best_score.tolist()]
     record = {"run": str(run.folder), "status": run.status, "updates": run.number, "seconds": run.seconds}
-    record["score"] = scores
+    record["highest_scores_in_training"] = scores  # by which policies were chosen
     if received:
         print_json(record)
         sys.exit(128 + received[0])

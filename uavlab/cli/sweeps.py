@@ -8,6 +8,7 @@ from threading import Event
 import click
 
 from uavlab.cli.base import Record, as_json, cli, echo, print_json
+from uavlab.core.errors import UavlabError
 from uavlab.core.text import one_line
 from uavlab.experiment.signals import graceful_stop
 
@@ -33,7 +34,8 @@ def sweep(file: Path, out: Path | None) -> Record:
       scale: {PRESET: [LOW, HIGH]}
       engine: local or ray, workers: N, address: HOST:PORT, gpus: SHARE
 
-    A second call goes on where the first one was ended or killed: complete trials stay, others are resumed.
+    A second call goes on where the first one was ended or killed: complete trials stay, others are resumed. Without a
+    score of any trial, the exit code is 1.
     """  # noqa: D301
     from uavlab.presentation import run_and_report
     from uavlab.sweeps.spec import read_sweep
@@ -47,6 +49,10 @@ def sweep(file: Path, out: Path | None) -> Record:
     if received:
         print_json(record)
         sys.exit(128 + received[0])
+    if table.failure:
+        echo(f"sweep: {table.failure}", err=True)
+        print_json(record)
+        sys.exit(UavlabError.exit_code)
     return record
 
 

@@ -37,13 +37,65 @@ def student(values: Sequence[float] | np.ndarray) -> Ends:
     Source:
         Student 1908, "The Probable Error of a Mean".
     """
-    each = np.asarray(values, dtype=float)
-    mean, free = float(each.mean()), len(each) - 1
-    if not free:
+    return weighted([(1.0, values)])
+
+
+def weighted(samples: Sequence[tuple[float, Sequence[float] | np.ndarray]]) -> Ends:
+    """Return the sum of weight times mean over independent samples, and the ends of its interval.
+
+    Variances of samples may differ. Where a sample has one value its variance is not known, and there is no width.
+
+    Source:
+        Welch 1938, "The Significance of the Difference Between Two Means when the Population Variances are Unequal";
+        Satterthwaite 1946, "An Approximate Distribution of Estimates of Variance Components".
+    """
+    mean = float(sum(weight * np.mean(values) for weight, values in samples))
+    known = all(len(values) > 1 for _, values in samples)
+    parts = [weight**2 * np.var(values, ddof=1) / len(values) for weight, values in samples if known]
+    if not (variance := sum(parts)):
         return mean, mean, mean
-    part = beta_quantile(0.5, free / 2, 0.95)  # t^2 / (free + t^2) is distributed so
-    reach = math.sqrt(free * part / (1 - part)) * float(each.std(ddof=1)) / math.sqrt(free + 1)
+    free = variance**2 / sum(part**2 / (len(values) - 1) for part, (_, values) in zip(parts, samples, strict=True))
+    part = beta_quantile(0.5, round(float(free), 9) / 2, 0.95)  # t^2 / (free + t^2) is distributed so
+    reach = math.sqrt(free * part / (1 - part) * variance)
     return mean, mean - reach, mean + reach
+
+
+def way(value: Ends, start: Ends, end: Ends) -> Ends | None:
+    """Return the share of the way from ``start`` to ``end`` that ``value`` went, and the ends of its interval.
+
+    The three are means of independent samples with their intervals. A share t is within if 0 is within the interval of
+    value - (1 - t) start - t end, whose reach is the root of the sum of squared reaches. None is returned where ``end``
+    may be no higher than ``start``, so that the interval would have no end.
+
+    Source:
+        Fieller 1954, "Some Problems in Interval Estimation"; Zou and Donner 2008, "Construction of Confidence Limits
+        about Effect Measures: A General Approach" (intervals in place of variances).
+    """
+    length = end[0] - start[0]
+    if length <= math.hypot(end[0] - end[1], start[2] - start[0]):
+        return None
+    share = (value[0] - start[0]) / length
+
+    def within(tried: float, side: int) -> bool:
+        """Return whether a share above (side 1) or below (side -1) the measured one is within."""
+        distance = abs(tried - share) * length
+        terms = ((1.0, value), (tried - 1, start), (-tried, end))
+        sides = [(weight, mean[2] - mean[0] if weight * side > 0 else mean[0] - mean[1]) for weight, mean in terms]
+        return distance <= math.hypot(*(weight * reach for weight, reach in sides))
+
+    return share, _last_within(within, share, -1), _last_within(within, share, 1)
+
+
+def _last_within(within: Callable[[float, int], bool], share: float, side: int) -> float:
+    """Return the farthest share on a side that is within, by doubling and bisection."""
+    near, step = share, 1.0
+    while within(share + side * step, side):
+        near, step = share + side * step, 2 * step
+    far = share + side * step
+    for _ in range(60):
+        middle = (near + far) / 2
+        near, far = (middle, far) if within(middle, side) else (near, middle)
+    return near
 
 
 def share(count: int, total: int) -> Ends:

@@ -30,6 +30,10 @@ class ConfigError(UavlabError):
     exit_code = 2
 
 
+class FallbackError(ConfigError):
+    """A toggle that a change asks for would fall back here."""
+
+
 class FileError(UavlabError):
     """A file or folder is missing, damaged or of another kind than expected.
 
@@ -112,6 +116,10 @@ def reason_of(error: BaseException) -> str:
 
 class FallbackWarning(UserWarning):
     """An optimization is not available here; the run uses the plain reference and records the reason."""
+
+
+class NoteWarning(UserWarning):
+    """An optimization that is used does something else here than its name says; the run records it."""
 
 
 class RetryWarning(UserWarning):

@@ -70,8 +70,9 @@ class Env(Protocol[S]):
     another task; and ``initial_settings``, fields that ``initial`` alone reads, which the stages of a curriculum may
     change. Optional functions: ``truncated(state)``, worlds that end before the horizon although tasks have not (B);
     ``initial_where(noise, needed)``, which creates worlds as ``initial`` does where they are needed, of an environment
-    whose worlds are costly to start; and ``record()`` and ``inexact()``, what the record of a run says of it. Where
-    ``host_work`` is a text, it says why functions can be neither compiled nor part of a CUDA graph.
+    whose worlds are costly to start; ``record()`` and ``inexact()``, what the record of a run says of it; and, where
+    ``inexact`` may return reasons, ``check_chance()``, which looks for some, and ``notice(text)``, which adds one.
+    Where ``host_work`` is a text, it says why functions can be neither compiled nor part of a CUDA graph.
     """
 
     metrics: ClassVar[Any]  # a type here would refuse the narrower one that checkers infer for a class attribute
@@ -231,6 +232,9 @@ class Learner(Protocol):
         for name, tensor in Learner.state_dict(self).items():  # not copies
             if name in state:
                 tensor.copy_(state[name])
+        for _, part in parts(self):
+            if not isinstance(part, Tensor):
+                part.load_state_dict(part.state_dict())  # what it derives from its state follows
 
 
 def _with_axes(tensor: Tensor, runs: int) -> tuple[Tensor, str]:

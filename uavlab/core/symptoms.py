@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 if TYPE_CHECKING:
     from uavlab.core.types import EnvSpec
 
-Symptom = Literal["entropy_high", "entropy_low", "loss_grows", "scores_still"]
-"""What may ail a run: a random policy, one that collapsed, a diverging critic, scores that never move."""
+Symptom = Literal["target_high", "entropy_high", "entropy_low", "loss_grows", "scores_still"]
+"""What may ail a run: a random policy, by its target or not, one that collapsed, a diverging critic, still scores."""
 
 
 class Range(NamedTuple):
-    """Smallest and largest entropy of an agent's policy (nats); ``masked`` if masks of moves may lower the largest."""
+    """Smallest and largest entropy of an agent's policy (nats), without masks of moves."""
 
     low: float
     high: float
-    masked: bool = False
 
 
 @dataclass(frozen=True)
@@ -31,10 +30,16 @@ class Entropy:
     Attributes:
         metric: Name of the metric, a mean over agents (nats).
         range: (hyper-parameters, ``spec``) -> its range for one agent.
+        limit: Name of the metric of the largest entropy that masks of moves allow, a mean over the same rows, which
+            lowers the range; empty, or not reported, if there are none.
+        target: Name of the metric of the entropy that the learner aims at, relative to the largest one that masks
+            allow; of several agents the highest. Empty, or not reported, if there is none.
     """
 
     metric: str
     range: Callable[[Any, Any], Range]
+    limit: str = ""
+    target: str = ""
 
 
 @dataclass(frozen=True)
@@ -43,11 +48,12 @@ class Remedy:
 
     Attributes:
         setting: Name of a hyper-parameter.
-        value: (hyper-parameters, ``spec``) -> value to try; None if another one would not help.
+        value: (hyper-parameters, ``spec``) -> value to try, a text such as ``null`` as on a command line; None if
+            another one would not help.
     """
 
     setting: str
-    value: Callable[[Any, Any], float | None]
+    value: Callable[[Any, Any], float | str | None]
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,7 @@ class Symptoms:
 
 def move_range(spec: "EnvSpec") -> Range:
     """Return the range of the entropy of a choice among moves: from 0 to log E, less where moves are closed."""
-    return Range(0.0, math.log(spec.choices), masked=True)
+    return Range(0.0, math.log(spec.choices))
 
 
 def times(setting: str, factor: float, least: float = 0.0, most: float = math.inf) -> Remedy:

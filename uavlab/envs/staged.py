@@ -86,7 +86,7 @@ def choose_stages(noise: Float[Tensor, "R *lead K"], share: Float[Tensor, "R S"]
     """Turn the last number of the noise of worlds into that of a stage, which each run draws by its shares."""
     unit, count = noise[..., -1], share.shape[1]
     edge = share.cumsum(1)[:, :-1]  # the last stage has the rest
-    edge = edge.view(-1, *[1] * (unit.dim() - 1), count - 1)
+    edge = edge.view(len(share), *[1] * (unit.dim() - 1), count - 1)
     number = (unit[..., None] >= edge).sum(-1)
     return torch.cat((noise[..., :-1], ((number + 0.5) / count).to(noise.dtype)[..., None]), -1)
 

@@ -124,10 +124,9 @@ def validate(run: "Run", forced: bool = False) -> dict[str, list[float]]:
     began = time.perf_counter()
     check_state(run.source, run.learner, run.rt, run.number)
     env = run.schedules.evaluation
-    policy = run.learner.policy(env.spec)
-    figures = run.config.task.evaluation.figures(
-        run.config, env, policy, run.rng, run.config.run.evaluate_episodes, False, build.VALIDATION
-    )
+    policy, settings = run.learner.policy(env.spec), run.config.run
+    how = settings.evaluate_episodes, settings.evaluate_mean_action, build.VALIDATION
+    figures = run.config.task.evaluation.figures(run.config, env, policy, run.rng, *how)
     figures = {name: run.rt.ranks.from_first(value) for name, value in figures.items()}  # so that all decide alike
     newest, number = run.learner.parameters(), run.number
     scores, counts = mean_scores(figures, [env.score]), run.schedules.counts.to(run.rt.device)

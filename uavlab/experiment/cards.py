@@ -10,6 +10,7 @@ from uavlab.core.cards import Html, card, folded, notes, table
 from uavlab.core.errors import ConfigError
 from uavlab.core.text import one_line, quote
 from uavlab.core.types import observation_shapes
+from uavlab.experiment.run_state import not_exact
 from uavlab.experiment.settings import format_kind, settings_of
 
 if TYPE_CHECKING:
@@ -43,8 +44,9 @@ def run_card(run: "Run") -> str:
         "threads": run.machine["threads"],
         "folder": run.folder or "none, in memory",
     }
-    texts = [f"Not exact: {reason}" for reason in run.not_exact_reasons]
+    texts = [f"Not exact: {reason}" for reason in not_exact(run)]
     texts += [f"Fell back: {name}, {reason}" for name, reason in run.rt.fell_back.items()]
+    texts += [f"Note: {name}, {text}" for name, text in run.rt.notes.items()]
     texts += [f"Symptom at update {each.update}: {each.text}" for each in run.symptoms]
     return card(f"Run of {run.config.preset}", facts, notes(texts), _last_scores(run))
 
@@ -114,7 +116,7 @@ def trained_line(trained: "TrainedPolicy") -> str:
 
 
 def trained_card(trained: "TrainedPolicy") -> str:
-    """Return the networks of a run's policies, and each seed's best score and its update."""
+    """Return the networks of a run's policies, and the highest score in training of each seed, with its update."""
     (seeds, networks, parameters), first = trained.parameters.shape, trained.config.run.seed
     facts = {
         **_task(trained.config),
@@ -127,7 +129,7 @@ def trained_card(trained: "TrainedPolicy") -> str:
         (first + at, f"{score:.4g}" if math.isfinite(score) else "unknown", f"{update:,}" if update >= 0 else "unknown")
         for at, (score, update) in enumerate(zip(trained.score.tolist(), trained.updates, strict=True))
     ]
-    whole = table(("seed", "best score", "policy of update"), rows)
+    whole = table(("seed", "highest score in training", "policy of update"), rows)
     part = whole if seeds <= FEW else folded(f"{seeds} seeds", whole)
     return card(f"Trained policy of {trained.config.preset}", facts, part)
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from uavlab.core.errors import ConfigError, ResourceError, reason_of
+from uavlab.core.errors import ConfigError, FallbackError, ResourceError, reason_of
 from uavlab.experiment import build, run_state
 from uavlab.experiment.config import Config
 from uavlab.experiment.run_dir import IN_MEMORY, changed_values, require_resumable, with_changes
@@ -43,7 +43,7 @@ def change(run: "Run", settings: Mapping[str, Any], by: str) -> Change | None:
             f"change: {run.rt.ranks.size} ranks train this run; end it, and resume it with other settings."
         )
     config = changed_config(run, settings)
-    _require_usable(run, config)
+    require_usable(run, config)
     if not (changed := changed_values(run.config.values, config.values)):
         return None
     event, reasons = Change(run.number, changed, by), require_resumable(IN_MEMORY, run.config.values, config)
@@ -112,33 +112,37 @@ def prepare(run: "Run", settings: Mapping[str, Any]) -> "Run":
         ConfigError, ResourceError: As ``change``, or a toggle that changes falls back.
     """
     config = changed_config(run, settings)
-    _require_usable(run, config)
+    require_usable(run, config)
     with build.enough_memory():
         other = type(run)(config)
         with other.rt.scope():
             next(training(other.source, other.learner, other.rng, other.rt, 0))
     for name, reason in other.rt.fell_back.items():
         if name in settings:
-            raise ConfigError(f"{name}={settings[name]} fell back: {reason}")
+            raise FallbackError(f"{name}={settings[name]} fell back: {reason}")
     return other
 
 
 def refusal(run: "Run", /, **settings: Any) -> str:
     """Return why these settings cannot change within a run; empty if they can."""
     try:
-        _require_usable(run, changed_config(run, settings))
+        require_usable(run, changed_config(run, settings))
     except ConfigError as error:
         return str(error)
     return ""
 
 
-def _require_usable(run: "Run", config: Config) -> None:
-    """Refuse what makes a toggle fall back, so that nothing is built in vain and no other toggle is lost."""
+def require_usable(run: "Run", config: Config) -> None:
+    """Refuse what makes a toggle fall back, so that nothing is built in vain and no other toggle is lost.
+
+    Raises:
+        FallbackError: A toggle of ``config`` falls back here, and did not so far.
+    """
     device = run.rt.device
     reasons = {**build.without_effect(config.task, config.toggles), **resolve(config.toggles, device)[1]}
     for name, reason in reasons.items():
         if config.values[name] != run.config.values[name] or name not in run.rt.fell_back:
-            raise ConfigError(f"{name}={config.values[name]}: {reason}.")
+            raise FallbackError(f"{name}={config.values[name]}: {reason}.")
 
 
 def undo(run: "Run", error: BaseException) -> bool:
@@ -147,10 +151,20 @@ def undo(run: "Run", error: BaseException) -> bool:
         return False
     _swap(run, run.spare)
     run.spare = None  # its state is that of an update cut in half
-    run.changes[-1] = replace(run.changes[-1], undone=reason_of(error).strip().splitlines()[0])
+    _record(run, run.changes.pop(), error)
+    return True
+
+
+def record_failure(run: "Run", settings: Mapping[str, Any], by: str, error: BaseException) -> None:
+    """Record a change that took no effect, as one that was undone."""
+    if changed := changed_values(run.config.values, changed_config(run, settings).values):
+        _record(run, Change(run.number, changed, by), error)
+
+
+def _record(run: "Run", change: Change, error: BaseException) -> None:
+    run.changes.append(replace(change, undone=reason_of(error).strip().splitlines()[0]))
     with suppress(ResourceError):  # else the run, which goes on, would be lost
         run.store_config()
-    return True
 
 
 def _other(run: "Run", config: Config) -> "Run":

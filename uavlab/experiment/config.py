@@ -63,9 +63,11 @@ class RunConfig(RankConfig):
         monitor: Whether the time of each stage, load, memory and operators are logged.
         log_level: What the progress bar shows of Python's logger ``uavlab``: nothing, saves and moves between stages
             (``info``), or every row of metrics, too (``debug``).
-        report_every: Updates between reports of moves, best score, rate and alarms beside the bar; None for none.
+        report_every: Updates between reports of moves, highest score, rate and alarms beside the bar; None for none.
         evaluate_every: Updates between scores by which the best policy is selected.
         evaluate_episodes: Episodes per run of each of these scores.
+        evaluate_mean_action: Whether these scores, which choose policies, stages and rates, are of mean actions, or the
+            likeliest moves, instead of sampled ones. The scores of a run are of one kind.
         checkpoint_every: Updates between checkpoints.
         keep: Number of latest checkpoints that stay on disk.
         curriculum: Table of stages by the scores of each seed, see ``uavlab.core.curriculum``; None for the task alone.
@@ -91,6 +93,7 @@ class RunConfig(RankConfig):
     report_every: Annotated[Annotated[int, Ge(1), Le(10**9)] | None, Resume.SAME] = None
     evaluate_every: Annotated[int, Ge(1), Le(10**9), Resume.YES] = 500
     evaluate_episodes: Annotated[int, Ge(1), Le(100_000), Resume.YES] = 100
+    evaluate_mean_action: bool = False
     checkpoint_every: Annotated[int, Ge(1), Le(10**9), Resume.YES] = 1_000
     keep: Annotated[int, Ge(1), Le(1000), Resume.SAME] = 3
     curriculum: dict[str, Any] | None = None

@@ -31,7 +31,8 @@ class CrossPlay:
         groups: Names of the groups.
         players: Names of the players.
         rows: For each pairing ``players`` by group, ``scores`` of each group with their 95 % intervals (mean, low,
-            high), and ``figures``, the ``Scores`` of the whole team.
+            high), and ``figures``, the ``Scores`` of the whole team. Intervals are over the seeds of players that were
+            trained; where none of them has several seeds, over all episodes.
     """
 
     groups: tuple[str, ...]
@@ -70,7 +71,7 @@ def cross_play(players: Mapping[str, Player], config: Config, count: int, seed: 
             "with group_scores, such as pursuit."
         )
     names = tuple(part.name for part in env.spec.parts)
-    seeds = {len(each.parameters) for each in players.values() if isinstance(each, TrainedPolicy)} or {1}
+    seeds = {*map(_seeds, players.values())}
     if len(seeds - {1}) > 1:
         raise ConfigError(f"cross_play: runs of {sorted(seeds)} seeds; expected equal numbers, or one seed.")
     runs = max(seeds)
@@ -84,12 +85,19 @@ def cross_play(players: Mapping[str, Player], config: Config, count: int, seed: 
     for pairing in _pairings(names, tuple(players)):
         sides = Sides(tuple(policies[name] for name in pairing))
         figures = measure_policy(config, rt, env, sides, runs, count, seed, mean_action)
+        if alone := all(_seeds(players[name]) == 1 for name in pairing):
+            figures = {name: values.reshape(1, -1) for name, values in figures.items()}
         weights = zip(names, ordered_scores(env), strict=True)
         scores = {name: vars(interval(weigh(score, figures))) for name, score in weights}
-        figures_of_team = summarize(config, figures, count, rt.device)
+        figures_of_team = summarize(config, figures, runs * count if alone else count, rt.device)
         by_group = dict(zip(names, pairing, strict=True))
         rows.append({"players": by_group, "scores": scores, "figures": figures_of_team})
     return CrossPlay(names, tuple(players), tuple(rows))
+
+
+def _seeds(player: Player) -> int:
+    """Return how many seeds a player was trained with; 1 for one that was not trained."""
+    return len(player.parameters) if isinstance(player, TrainedPolicy) else 1
 
 
 def _pairings(groups: Sequence[str], players: Sequence[str]) -> list[tuple[str, ...]]:

@@ -9,11 +9,13 @@ curriculum:
 
 import logging
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+from annotated_types import Len
 from torch import Tensor
 
 from uavlab.core.curriculum import (
@@ -27,7 +29,7 @@ from uavlab.core.curriculum import (
     shares,
     threshold,
 )
-from uavlab.core.errors import ConfigError
+from uavlab.core.errors import ConfigError, TrainingWarning
 from uavlab.core.protocols import Source
 from uavlab.core.text import quote
 from uavlab.core.types import differences
@@ -37,6 +39,7 @@ from uavlab.experiment.stages import first_difference
 from uavlab.experiment.validation import fields_of, problems_of, strict_model, violations, with_tuples
 
 LOG = logging.getLogger(__name__)
+MOST_STAGES = 100
 COUNTS = ("stage", "scores", "passed", "failed", "stale", "fallbacks", "reached")  # of a position
 
 
@@ -74,7 +77,7 @@ def _problems(table: Mapping[str, Any], env: Any) -> tuple[list[str], list[Stage
     names = {
         "metric": (str, ...),
         "advance": (Literal["conservative", "aggressive"], "conservative"),
-        "stages": (list[dict[str, Any]], ...),
+        "stages": (Annotated[list[dict[str, Any]], Len(1, MOST_STAGES)], ...),
     }
     model = strict_model(names | fields_of(Fallback))
     problems = [f"{where}: {text}" for text in problems_of(model, table)]
@@ -92,8 +95,6 @@ def _problems(table: Mapping[str, Any], env: Any) -> tuple[list[str], list[Stage
             stages.append(Stage(changes, **{name: value for name, value in row.items() if name in own}))
             texts = _stage_problems(stages, env, table["metric"], _fallback(table))
         problems += [f"{where}: stage {number}: {text}" for text in texts]
-    if not table["stages"]:
-        problems.append(f"{where}: stages: got none; expected at least one")
     return problems, stages
 
 
@@ -221,8 +222,19 @@ class Progression:
                 moved = {"from": before.stage + 1, "to": after.stage + 1}
                 row = {"update": update, "seed": self.seeds[at], "decision": decision.kind, **moved}
                 self.log.append({**row, "reason": decision.reason})
+                self._warn_unpassed(at, before, after)
                 LOG.info("update %d: seed %d: %s: %s", update, self.seeds[at], decision.kind, decision.reason)
         return new
+
+    def _warn_unpassed(self, at: int, before: Position, after: Position) -> None:
+        """Warn where a seed advances by patience, with no score at its mark."""
+        mark = self.plan.stages[before.stage].mark
+        if after.stage > before.stage and not after.finals[-1] >= mark:
+            text = (
+                f"curriculum: seed {self.seeds[at]} leaves stage {before.stage + 1} by patience, its highest score "
+                f"{after.finals[-1]:g} below the mark {mark:g}; raise patience, or set patience: 0 so that it stays."
+            )
+            warnings.warn(text, TrainingWarning, stacklevel=4)
 
     def _completed(self, at: int) -> bool:
         return any(row["seed"] == self.seeds[at] and row["decision"] == "complete" for row in self.log)

@@ -4,6 +4,7 @@ import os
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from statistics import median
 from typing import TYPE_CHECKING, TypeVar
 from weakref import ReferenceType, ref
 
@@ -11,6 +12,7 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
+from uavlab.core.extras import install_command
 from uavlab.experiment.schedules import gradient_steps
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.stage_timer import Monitor, count_operators, memory
@@ -32,7 +34,6 @@ class Instruments:
 
     def __init__(self) -> None:
         """Start without a reading."""
-        self._before: dict[str, float] = {}
         self._updates = 0  # that the monitor had timed
         self._of: tuple[Monitor | None, int] = (None, 0)  # the monitor, and how often it had been reset
         self._used, self._at = cpu_seconds(), time.monotonic()
@@ -71,21 +72,23 @@ class Instruments:
         """Return what a monitor read since the last call (host sync); without a monitor nothing is measured.
 
         Returns:
-            By stage, of the updates that were timed: shares of the time in all stages (``time/NAME``), and the time of
-            one update (``ms/NAME``, ms). ``load/cpu`` is the time of all threads of this process on processors over the
-            time that passed, so 1 is one core in full use; ``load/gpu`` is the share of time in which the GPU was in
-            use by any process, and ``load/gpu_watts`` its power (W). ``memory/NAME`` is in MiB.
+            By stage, of the updates that were timed: the time of one update (``ms/NAME``, ms), which is the median of
+            the updates in which the stage ran, times the part of updates in which it ran; and its share of the sum of
+            these times (``time/NAME``), so that shares add up to 1. ``load/cpu`` is the time of all threads of this
+            process on processors over the time that passed, so 1 is one core in full use; ``load/gpu`` is the share of
+            time in which the GPU was in use by any process, and ``load/gpu_watts`` its power (W). ``memory/NAME`` is in
+            MiB.
         """
         if rt.monitor is None:
             return {}
         if self._of != (present := (rt.monitor, rt.monitor.resets)):
-            self._before, self._updates, self._of = {}, 0, present
-        now = {row["name"]: row["total_ms"] for row in rt.monitor.read()}
-        spent = {name: total - self._before.get(name, 0.0) for name, total in now.items()}
-        updates, whole = rt.monitor.updates - self._updates, sum(spent.values())
-        self._before, self._updates = now, rt.monitor.updates
+            self._updates, self._of = 0, present
+        seconds, updates = rt.monitor.by_update(self._updates), rt.monitor.updates - self._updates
+        self._updates = rt.monitor.updates
+        spent = {name: median(times) * len(times) if times else 0.0 for name, times in seconds.items()}
+        whole = sum(spent.values())
         shares = {f"time/{name}": value / whole for name, value in spent.items() if whole > 0}
-        each = {f"ms/{name}": value / updates for name, value in spent.items() if updates}
+        each = {f"ms/{name}": 1e3 * value / updates for name, value in spent.items() if updates}
         sizes = {f"memory/{name}": size / MIB for name, size in memory(rt.device).items()}
         return {**shares, **each, **self._load(rt.device), **sizes}
 
@@ -106,7 +109,7 @@ class Instruments:
                 self._gpu = False
                 reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
                 line = f"no load/gpu in the log ({reason}); it needs a driver that reports it, and the package of NVML"
-                warnings.warn(f"{line}: pip install nvidia-ml-py.", stacklevel=2)
+                warnings.warn(f"{line}: {install_command('gpu')}.", stacklevel=2)
         return load
 
 

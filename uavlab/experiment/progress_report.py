@@ -1,4 +1,4 @@
-"""A report in one line of a run that trains: what moved, the best score and where, the rate, alarms and symptoms."""
+"""A report in one line of a run that trains: what moved, the highest score and where, the rate, alarms and symptoms."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -63,7 +63,8 @@ def _best(run: "Run") -> str:
         if score > float("-inf")
     ]
     stale = f", scored {run.evals_since_best} times since" if run.evals_since_best else ""
-    return f"best score {', '.join(scored)}{stale}" if scored else "no score yet"
+    count = sum(any(name.startswith("eval/") for name in row) for row in run.recorder.rows)
+    return f"highest of {count} scores in training {', '.join(scored)}{stale}" if scored else "no score yet"
 
 
 def _advice(run: "Run") -> list[str]:

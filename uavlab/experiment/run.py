@@ -5,11 +5,11 @@ TensorBoard's files, ``checkpoints/``, and ``divergence.json`` if a number was n
 """
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread, current_thread
 from typing import Any
-from weakref import ref
 
 import torch
 from jaxtyping import Float
@@ -25,6 +25,7 @@ from uavlab.experiment.config import Config
 from uavlab.experiment.export import export
 from uavlab.experiment.instruments import Instruments
 from uavlab.experiment.policy import TeamPolicy, TrainedPolicy, choose
+from uavlab.experiment.process_end import open_steps
 from uavlab.experiment.run_dir import (
     STATUS,
     lock_run_dir,
@@ -80,7 +81,7 @@ class Run:
         self.changes: list[Change] = []  # of settings between updates
         self.spare: Run | None = None  # the parts before the last change
         self._update_interrupted = False  # an update or evaluation is in progress, or was interrupted
-        self._steps: Callable[[], Generator[Progress, None, None] | None] = lambda: None
+        self.thread: Thread | None = None  # of the last update since ``train``
         self._config_stored = True  # whether the folder holds the settings of this object
         self._files_seen = b""  # settings and status in the folder as this object wrote them
         self.best_team, self.best_groups = best_policies(config, self.learner.parameters())
@@ -159,19 +160,17 @@ class Run:
     def train(self) -> Generator["Progress", None, None]:
         """Train to the target, yielding after each update; the folder records how training ended.
 
-        ``stop()``, closing the generator and Ctrl-C (a notebook's Interrupt) end training after the update in progress
-        and save a checkpoint. The next ``train()`` closes a suspended generator and continues. After an exit in the
-        middle of an update, only the last checkpoint can be resumed.
+        ``stop()``, closing the generator, the end of the process and Ctrl-C (a notebook's Interrupt) end training after
+        the update in progress and save a checkpoint. The next ``train()`` closes a suspended generator and continues.
+        After an exit in the middle of an update, only the last checkpoint can be resumed.
 
         Raises:
             ConfigError: An earlier update was interrupted, or another process uses the folder or continued the run.
             DivergedError: A number is not finite.
             ResourceError: Memory or disk space does not suffice.
         """
-        if left := self._steps():
-            left.close()
         steps = self._train()
-        self._steps = ref(steps)  # weak, so that leaving the loop releases its generator
+        open_steps(self, steps)
         return steps
 
     __iter__ = train
@@ -230,7 +229,7 @@ class Run:
                     rt.monitor.reset()  # it times this thread
                 with rt.scope():
                     while rt is self.rt and not rank_runs.ends(self):
-                        began, before = time.monotonic(), self.seconds + late
+                        began, before, self.thread = time.monotonic(), self.seconds + late, current_thread()
                         with defer_interrupt():
                             self._update_interrupted = True
                             if (update := self._update(steps)) is None:

@@ -1,7 +1,9 @@
 """The folder of a run: its name, its settings, and the lock that lets one process at a time write."""
 
+import hashlib
 import os
 import platform
+import re
 import shlex
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +31,7 @@ RANKS = "ranks"  # folder of the parts of all ranks but the first
 IN_MEMORY = Path("this run")  # in messages
 NO_GROUP = "(?!)"  # of a checkpoint: its manifest alone
 MAX_LISTED = 5  # changed settings in one message
+LONGEST_NAME = 50  # characters of a preset in the name of a run
 MOST_FOLDERS = 200  # within each other
 UNFINISHED = ".*.json.*"  # temporary files of a process that was killed while it wrote
 
@@ -59,7 +62,7 @@ def lock_run_dir(folder: Path | None, new: bool = False) -> Iterator[None]:
             sign_lock(path)
         except Timeout as error:
             owner = lock_owner(path)
-            raise ConfigError(f"{folder}: in use by {owner}; wait until that run has ended, or stop it.") from error
+            raise ConfigError(f"{folder}: in use by {owner}; wait until that process has ended, or stop it.") from error
         except OSError as error:
             raise ResourceError(f"{folder}: cannot be written ({error.strerror}); choose another folder.") from error
         yield
@@ -126,6 +129,18 @@ def require_empty(folder: Path, run: bool = False) -> Path:
 
 def _resume(folder: Path) -> str:
     return f"`{program()} resume {shlex.quote(str(folder))}`"
+
+
+def default_name(preset: str, seed: int) -> str:
+    """Return the name of a run without one: PRESET-SEED, of an external environment without folders and other marks.
+
+    >>> default_name("../mine/pond.py:make,size=3", 7)
+    'pond.py-make-size-3-7'
+    """
+    own = re.sub(r"[^A-Za-z0-9._]+", "-", re.sub(r"^[^:,]*/", "", preset)).strip("-._")
+    if len(own) > LONGEST_NAME:
+        own = f"{own[:LONGEST_NAME]}-{hashlib.blake2b(preset.encode(), digest_size=4).hexdigest()}"
+    return f"{own or 'run'}-{seed}"
 
 
 def run_name(name: str) -> str:

@@ -26,14 +26,9 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 SEGMENT = "replay-"  # replay is saved in segments, so that unchanged ones are not written again
-LATE = (
-    "scaler",
-    "patience",
-    "best_by_group",
-    "plateau",
-)  # missing in checkpoints from before a setting or the task was changed
+LATE = ("scaler", "patience", "best_by_group", "plateau")  # missing where a setting or the task was changed
 TIMED = "minutes: how many updates fit into them depends on the machine"
-RETIRED = ("stage",)  # ignored leaves of worlds and rows in checkpoints of earlier versions; always zero
+LATE_TENSORS = (".behind",)  # the same
 RESHAPING = ("batch", "worlds", "interval", "ratio", "prefetch", "loader", "update", "priorities")  # shape a state
 MISFIT = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)  # of a state to restore
 DECISIVE = ("device", "cpu", "cpu_id", "threads", "torch", "uavlab", "code")  # what may change the last bit
@@ -146,7 +141,7 @@ def save(run: "Run", folder: Path) -> tuple[Path, int]:
         "values": run.config.values,
         "device": run.rt.device.type,
         "machine": run.machine,
-        "lifted": run.not_exact_reasons,
+        "lifted": not_exact(run),
         "forced": run.forced,
         "best_updates": run.best_team.updates[:, 0].tolist(),
         "rows": run.recorder.digest(),
@@ -171,12 +166,8 @@ def restore(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool = False
     Raises:
         FileError: The checkpoint lacks a tensor, or a tensor has another shape or type.
     """
-    groups = {
-        group: {name: tensor for name, tensor in tensors.items() if name.rpartition(".")[2] not in RETIRED}
-        for group, tensors in saved.groups.items()
-    }
     try:
-        write_items(run, groups, saved.meta["values"], fresh_replay, streams)
+        write_items(run, saved.groups, saved.meta["values"], fresh_replay, streams)
     except MISFIT as error:
         raise FileError(
             f"{saved.path}: does not fit the settings of its run ({error}); was it written by another version, or its "
@@ -213,7 +204,12 @@ def write_items(
 
 def _kinds(tensors: Mapping[str, Tensor]) -> set[tuple[str, str, str]]:
     """Return name, shape and type of every tensor; ``load_state_dict`` may adapt them silently."""
-    return {(name, str(tuple(tensor.shape)), str(tensor.dtype)) for name, tensor in tensors.items()}
+    return {(k, str(tuple(v.shape)), str(v.dtype)) for k, v in tensors.items() if not k.endswith(LATE_TENSORS)}
+
+
+def not_exact(run: "Run") -> list[str]:
+    """Return why a run cannot be repeated bit for bit, also what its environment has noticed so far."""
+    return list(dict.fromkeys([*run.not_exact_reasons, *run.source.inexact()]))
 
 
 def status_record(run: "Run", reason: str) -> dict[str, Any]:
@@ -226,14 +222,15 @@ def status_record(run: "Run", reason: str) -> dict[str, Any]:
         "target": run.config.run.updates,
         "seconds": round(run.seconds, 3),
         "seeds": list(run.rng.seeds),
+        "evaluate_mean_action": run.config.run.evaluate_mean_action,
         "digest": run.digest,
-        "not_exact": [*run.not_exact_reasons, *run.source.inexact()],
+        "not_exact": not_exact(run),
         **({"changes": changes_as_json(run.changes)} if run.changes else {}),
         "symptoms": [asdict(each) for each in run.symptoms],
         **({"chosen": run.config.chosen} if run.config.chosen else {}),
         **({"decisions": decisions(run)} if run.schedules.progression else {}),
         **({"alarms": run.schedules.alarms} if run.config.run.alarms else {}),
-        "toggles": {**changes(run.rt.requested), "fell_back": run.rt.fell_back},
+        "toggles": {**changes(run.rt.requested), "fell_back": run.rt.fell_back, "notes": run.rt.notes},
         "retries": run.rt.retries,
         **({"environment": record} if (record := run.source.record()) else {}),
         "saves": saves(run),

@@ -23,7 +23,6 @@ SCORE = "eval/"  # how names of scores begin
 HALF = 0.5  # of the planned run: before, an entropy at its maximum is no symptom
 NEAR = 0.95  # of the largest entropy: at least so much of it is at the maximum
 NARROW = 0.1  # of the range of the entropy: at most so much above its lower end is a collapse
-OPEN = 0.5  # of log E: an entropy that was never higher says nothing about the largest one under masks
 GROWTH, PACE = 10.0, 1.5  # of the loss: from the first to the last quarter, and at least from each to the next
 FEW, SOME, MANY = 4, 6, 10  # evaluations that an entropy at its maximum, a collapse and scores that are still take
 ROWS = 8  # rows of a metric that are judged together
@@ -71,6 +70,7 @@ class Seed:
         figures: All figures of evaluations.
         returns: The returns of training.
         entropy: The entropy of its policy.
+        target: The entropy that it aims at, relative to the largest one.
         loss: The loss that may grow.
     """
 
@@ -81,6 +81,7 @@ class Seed:
     figures: Mapping[str, Curve]
     returns: Curve
     entropy: Curve
+    target: Curve
     loss: Curve
 
 
@@ -114,7 +115,8 @@ def advice(symptom: Symptom, config: Config) -> str:
         value = remedy.value(hyper, config.env.spec)
         if value is not None:
             how = "" if remedy.setting in resumable else " in a new run"
-            return f"; try {remedy.setting}={value:.3g} (now {getattr(hyper, remedy.setting):.3g}){how}"
+            text = value if isinstance(value, str) else f"{value:.3g}"
+            return f"; try {remedy.setting}={text} (now {getattr(hyper, remedy.setting):.3g}){how}"
     return ""
 
 
@@ -130,12 +132,26 @@ def _is_intact(finding: Finding) -> bool:
     return known and type(finding.update) is int and isinstance(finding.text, str)
 
 
-def entropy_high(seed: Seed) -> str:
-    """Return what is wrong if the entropy was near its maximum throughout the later half of the run so far."""
-    late = [point for point in seed.entropy if 2 * point.update >= seed.entropy[-1].update]
-    top = _top(seed)
-    if top is None or seed.share < HALF or len(seed.score) < FEW or len(late) < ROWS:
+def target_high(seed: Seed) -> str:
+    """Return what is wrong if the entropy that a learner aims at is near or above the largest one, or beyond."""
+    late = [point.value for point in seed.target[-ROWS:]]
+    if len(late) < ROWS or min(late) < NEAR:
         return ""
+    return (
+        f"the target entropy is {100 * median(late):.0f} % of the largest one that the legal moves allow, so the "
+        "policy becomes random"
+    )
+
+
+def entropy_high(seed: Seed) -> str:
+    """Return what is wrong if the entropy was near its maximum throughout the later half of the run so far.
+
+    Where the learner aims at no less, that is the symptom.
+    """
+    late = [point for point in seed.entropy if 2 * point.update >= seed.entropy[-1].update]
+    if seed.range is None or seed.share < HALF or len(seed.score) < FEW or len(late) < ROWS or target_high(seed):
+        return ""
+    top = seed.range.high
     if min(levels(late)) < top - (1 - NEAR) * abs(top):
         return ""
     level = median(point.value for point in late)
@@ -203,6 +219,7 @@ def scores_still(seed: Seed) -> str:
 
 
 RULES: Mapping[Symptom, Callable[[Seed], str]] = {
+    "target_high": target_high,
     "entropy_high": entropy_high,
     "entropy_low": entropy_low,
     "loss_grows": loss_grows,
@@ -243,16 +260,6 @@ def changes(curve: Curve) -> list[float]:
     return [*single, *((level - first) / noise for level in later), trend]
 
 
-def _top(seed: Seed) -> float | None:
-    """Return the largest entropy; where masks lower it, the largest that was seen; None if it is not known."""
-    if seed.range is None or not seed.entropy:
-        return None
-    if not seed.range.masked:
-        return seed.range.high
-    seen = min(seed.range.high, max(point.value for point in seed.entropy))
-    return seen if seen >= OPEN * seed.range.high else None
-
-
 def _gains(seed: Seed) -> list[list[float]]:
     """Return the changes of what rises where a policy becomes better: score, and returns of evaluations and training.
 
@@ -272,7 +279,6 @@ def _seeds(rows: Sequence[Mapping[str, Any]], config: Config) -> Iterator[Seed]:
     watch, run, last = config.task.entry.symptoms, config.run, rows[-1]
     shares = [last["update"] / run.updates if run.updates else 0.0]
     shares += [last["seconds"] / (60 * run.minutes)] if run.minutes else []
-    bounds = watch.entropy.range(config.learner, config.env.spec) if watch.entropy else None
     names = dict.fromkeys(name for row in rows for name in row if name.startswith(SCORE))
     for seed in range(run.runs):
         figures = {name: _curve(rows, name, seed) for name in names}
@@ -281,13 +287,25 @@ def _seeds(rows: Sequence[Mapping[str, Any]], config: Config) -> Iterator[Seed]:
         yield Seed(
             share=max(shares),
             watch=watch,
-            range=bounds,
+            range=_range(rows, config, seed),
             score=[Point(update, sum(weight * values[update] for weight, values in scores)) for update in scored],
             figures=figures,
             returns=_curve(rows, watch.returns, seed) if watch.returns else (),
             entropy=_curve(rows, watch.entropy.metric, seed) if watch.entropy else (),
+            target=_curve(rows, watch.entropy.target, seed) if watch.entropy else (),
             loss=_curve(rows, watch.loss, seed) if watch.loss else (),
         )
+
+
+def _range(rows: Sequence[Mapping[str, Any]], config: Config, seed: int) -> Range | None:
+    """Return the range of the entropy, up to the largest one under masks of late; None if it is not known, or empty."""
+    entropy = config.task.entry.symptoms.entropy
+    if entropy is None:
+        return None
+    low, high = entropy.range(config.learner, config.env.spec)
+    if limits := _curve(rows, entropy.limit, seed):
+        high = median(point.value for point in limits[len(limits) // 2 :])
+    return Range(low, high) if high > low else None
 
 
 def _curve(rows: Sequence[Mapping[str, Any]], name: str, seed: int) -> Curve:

@@ -11,22 +11,22 @@ from uavlab.core import bootstrap
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.installation import program
 from uavlab.core.text import one_line
+from uavlab.experiment import policy, scores
 from uavlab.experiment.config import Config, configure
 from uavlab.experiment.run_dir import CONFIG, read_config, read_status
 from uavlab.storage.files import write_text
-from uavlab.storage.metrics_log import Recorder
 
 APART = ("seed", "runs")  # settings in which the runs of one trial may differ
 MAX_LISTED = 6  # changes in a line of the table
+EPISODES, SEED = 100, 0  # by which each seed is scored
 
 
 class Entry(NamedTuple):
-    """A run: its folder, its settings, the scores of each seed in the order of updates, and its highest stage."""
+    """A run: its folder, its settings, and the score of the policy that each seed kept; empty without one."""
 
     folder: Path
     config: Config
-    scores: dict[int, list[float]]
-    stages: dict[int, float]
+    scores: dict[int, float]
 
 
 @dataclass(frozen=True)
@@ -36,23 +36,19 @@ class Trial:
     Attributes:
         runs: Names of their folders.
         config: Settings of the first one.
-        best: Best score in training of each seed; empty without a score.
-        last: Last score of each seed.
+        scores: Score of the policy that each seed kept, in episodes that chose no policy; empty without a policy.
         updates: Most updates of a run so far.
         machine: CPU or GPU that trained the first one; empty if not known.
         changes: Settings that differ from those of the trial before, each with the value there and here; None where
             there is no such setting.
-        stages: The highest stage of a curriculum that each seed reached; 0 without one.
-        comparable: Whether policies were scored on the same task as in the trial before, and at the same stages.
-        effect: How much higher the best score is than in the trial before, with its 95 % interval over pairs of seeds
+        comparable: Whether policies are scored on the same task as in the trial before.
+        effect: How much higher the score is than in the trial before, with its 95 % interval over pairs of seeds
             (mean, low, high); None where scores do not compare. Without two seeds in common, it has no width.
     """
 
     runs: tuple[str, ...]
     config: Config
-    best: Mapping[int, float]
-    last: Mapping[int, float]
-    stages: Mapping[int, float]
+    scores: Mapping[int, float]
     updates: int
     machine: str
     changes: Mapping[str, tuple[Any, Any]]
@@ -61,8 +57,8 @@ class Trial:
 
     @property
     def score(self) -> bootstrap.Ends | None:
-        """Mean of the best scores, and Student's 95 % interval over seeds; None without a score."""
-        return bootstrap.student([*self.best.values()]) if self.best else None
+        """Mean of the scores, and Student's 95 % interval over seeds; None without a score."""
+        return bootstrap.student([*self.scores.values()]) if self.scores else None
 
 
 @dataclass(frozen=True, repr=False)
@@ -76,40 +72,37 @@ class Tuning:
     Attributes:
         folder: Where the runs are.
         trials: From the first to the last.
-        notes: Runs that cannot be read, and why.
+        notes: Runs that cannot be read or scored, and why.
+        episodes: By which each seed is scored.
     """
 
     folder: Path
     trials: tuple[Trial, ...]
     notes: tuple[str, ...]
+    episodes: int
 
     def __repr__(self) -> str:
         """Return a line for each trial."""
-        lines = [f"{'':2} {'best score':>26} {'last':>8} {'seeds':>5} {'effect':>28}  runs: changes"]
+        lines = [f"{'':2} {'score':>26} {'seeds':>5} {'effect':>28}  runs: changes"]
         for number, trial in enumerate(self.trials, 1):
-            last = f"{sum(trial.last.values()) / len(trial.last):.3f}" if trial.last else "-"
             effect = bootstrap.ends_text(trial.effect, "+") if trial.comparable else "another task"
             effect, what = (effect, _list(trial.changes)) if number > 1 else ("", trial.config.preset)
-            figures = f"{number:2} {bootstrap.ends_text(trial.score):>26} {last:>8} {len(trial.best):5} {effect:>28}"
+            figures = f"{number:2} {bootstrap.ends_text(trial.score):>26} {len(trial.scores):5} {effect:>28}"
             lines.append(one_line(f"{figures}  {', '.join(trial.runs)}: {what}"))
-        return "\n".join(lines)
+        return "\n".join([*lines, f"Scores are of the kept policies, in {self.episodes} episodes that chose none."])
 
     @property
     def best(self) -> Trial:
-        """The trial with the best mean score, of those on the task of the last one, at the highest mean stage.
+        """The trial with the best mean score, of those on the task of the last one.
 
         Raises:
             ConfigError: None of them has a score.
         """
         task = self.trials[-1].config.evaluation
-        scored = [
-            (sum(trial.stages.values()) / len(trial.stages), trial.score[0], trial)
-            for trial in self.trials
-            if trial.score and trial.config.evaluation == task
-        ]
+        scored = [(trial.score[0], trial) for trial in self.trials if trial.score and trial.config.evaluation == task]
         if not scored:
             raise ConfigError(f"tuning: {self.folder}: no run on the task of the last one has a score; train on.")
-        return max(scored, key=lambda each: each[:2])[2]
+        return max(scored, key=lambda pair: pair[0])[1]
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the trials as JSON values."""
@@ -118,10 +111,8 @@ class Tuning:
                 "runs": list(trial.runs),
                 "preset": trial.config.preset,
                 "changes": {name: list(pair) for name, pair in trial.changes.items()},
-                "seeds": list(trial.best),
-                "best": list(trial.best.values()),
-                "last": list(trial.last.values()),
-                "stages": list(trial.stages.values()),
+                "seeds": list(trial.scores),
+                "scores": list(trial.scores.values()),
                 "score": trial.score and list(trial.score),
                 "effect": trial.effect and list(trial.effect),
                 "comparable": trial.comparable,
@@ -141,34 +132,41 @@ class Tuning:
         best = self.best
         preset = best.config.preset
         head = [f"# {program()} train {preset} --config {shlex.quote(path.name)}"]
-        head += [f"# best score {bootstrap.ends_text(best.score)}, of {', '.join(best.runs)}"]
+        head += [
+            f"# score {bootstrap.ends_text(best.score)} of {', '.join(best.runs)}, the highest of {len(self.trials)}"
+        ]
         lines = [f"{name}: {json.dumps(value)}" for name, value in own_settings(best.config).items()]
         write_text(path, "\n".join([*map(one_line, head), *lines, ""]))
 
 
-def tuning(folder: str | Path) -> Tuning:
-    """Return the log of the runs in a folder, in the order in which their settings were written.
+def tuning(folder: str | Path, episodes: int = EPISODES) -> Tuning:
+    """Score the runs in a folder, and return their log in the order in which their settings were written.
 
-    Best scores are those by which runs chose their policies, so the best of many is too good; ``uavlab evaluate`` with
-    other episodes says how good it is.
+    A score is that of the policy which a seed kept, in episodes that chose no policy, the same for equal seeds. The
+    highest of many trials is still too good; ``uavlab evaluate --seed 1`` scores it in others.
 
-    >>> [dict(trial.changes) for trial in ul.tuning("runs").trials]  # a trial with nothing before it
+    >>> [dict(trial.changes) for trial in ul.tuning("runs", episodes=4).trials]  # a trial with nothing before it
     [{}]
 
+    Args:
+        folder: Where the runs are.
+        episodes: Episodes by which each seed is scored, at least 1.
+
     Raises:
+        ConfigError: ``episodes`` is less than 1.
         FileError: The folder holds no run that can be read.
     """
+    if episodes < 1:
+        raise ConfigError(f"tuning: got episodes={episodes}; expected at least 1.")
     place, notes = Path(folder), []
     runs: list[Entry] = []
     paths = sorted(place.glob(f"*/{CONFIG}"), key=lambda path: (path.stat().st_mtime_ns, path))
     for path in paths:
         try:
-            config, recorder = read_config(path.parent), Recorder(path.parent)
-            recorder.read()
-            each = scores(recorder.rows, config.evaluation.score, config.run.runs)
-            stages = highest_stages(recorder.rows, config.run.runs)
-            first = config.run.seed
-            runs.append(Entry(path.parent, config, dict(enumerate(each, first)), dict(enumerate(stages, first))))
+            run = Entry(path.parent, read_config(path.parent), {})
+            runs.append(run)
+            if read_status(path.parent).get("update"):
+                run.scores.update(policy_scores(path.parent, episodes))
         except (ConfigError, FileError) as error:
             notes.append(str(error))
     if not runs:
@@ -183,7 +181,20 @@ def tuning(folder: str | Path) -> Tuning:
     trials: list[Trial] = []
     for group in groups:
         trials.append(_trial(group, trials[-1] if trials else None))
-    return Tuning(place, tuple(trials), tuple(notes))
+    return Tuning(place, tuple(trials), tuple(notes), episodes)
+
+
+def policy_scores(folder: Path, episodes: int) -> dict[int, float]:
+    """Return the score of the policy that each seed of a run kept, in episodes that chose none.
+
+    Raises:
+        ConfigError: The settings do not fit this machine.
+        FileError: There is no intact checkpoint.
+    """
+    trained = policy.load(folder)
+    figures = scores.measure(trained, episodes, SEED, False)
+    means = scores.weigh(trained.config.evaluation.score, figures).double().mean(1).tolist()
+    return dict(enumerate(means, trained.config.run.seed))
 
 
 def own_settings(config: Config) -> dict[str, Any]:
@@ -198,62 +209,24 @@ def own_settings(config: Config) -> dict[str, Any]:
     return changed
 
 
-def scores(rows: Sequence[Mapping[str, Any]], score: Mapping[str, float], seeds: int) -> list[list[float]]:
-    """Return the scores of each seed from rows of metrics; of a curriculum those at its highest stage so far.
-
-    >>> rows = [{"eval/a": 1.0, "each": {"eval/a": [0.0, 2.0]}}, {"loss": 1.0}, {"eval/a": 3.0}]
-    >>> scores(rows, {"a": 0.5}, 2)
-    [[0.0, 1.5], [1.0, 1.5]]
-    """
-    scored = [row for row in rows if all(f"eval/{name}" in row for name in score)]
-    return [
-        [
-            sum(w * _of_seed(row, f"eval/{name}", seed) for name, w in score.items())
-            for row in scored
-            if _stage(row, seed) == highest
-        ]
-        for seed, highest in enumerate(highest_stages(scored, seeds))
-    ]
-
-
-def highest_stages(rows: Sequence[Mapping[str, Any]], seeds: int) -> list[float]:
-    """Return the highest stage of a curriculum at which each seed was scored; 0 without a curriculum."""
-    return [max((_stage(row, seed) for row in rows), default=0.0) for seed in range(seeds)]
-
-
-def _stage(row: Mapping[str, Any], seed: int) -> float:
-    return _of_seed(row, "eval/stage", seed) if "eval/stage" in row else 0.0
-
-
-def _of_seed(row: Mapping[str, Any], name: str, seed: int) -> float:
-    values = row.get("each", {}).get(name) or [row[name]]
-    return float(values[min(seed, len(values) - 1)])
-
-
 def _kind(config: Config) -> tuple[str, dict[str, Any]]:
     return config.preset, {name: value for name, value in config.values.items() if name not in APART}
 
 
 def _trial(group: Sequence[Entry], before: Trial | None) -> Trial:
     """Return the trial of some runs; of a seed that was trained twice the first run counts."""
-    each = {seed: values for run in reversed(group) for seed, values in run.scores.items() if values}
-    best, last = ({seed: pick(each[seed]) for seed in sorted(each)} for pick in (max, lambda values: values[-1]))
-    stages = {seed: next(run.stages[seed] for run in group if run.scores.get(seed)) for seed in best}
+    scored = {seed: score for run in reversed(group) for seed, score in run.scores.items()}
     first, statuses = group[0].config, [read_status(run.folder) for run in group]
-    comparable = before is None or (
-        before.config.evaluation == first.evaluation and len({*before.stages.values(), *stages.values()}) <= 1
-    )
+    comparable = before is None or before.config.evaluation == first.evaluation
     return Trial(
         runs=tuple(run.folder.name for run in group),
         config=first,
-        best=best,
-        last=last,
-        stages=stages,
+        scores=dict(sorted(scored.items())),
         updates=max((status["update"] for status in statuses if isinstance(status.get("update"), int)), default=0),
         machine=str((statuses[0].get("machine") or {}).get("device", "")),
         changes={} if before is None else changes(before.config, first),
         comparable=comparable,
-        effect=effect(before.best, best) if before and comparable else None,
+        effect=effect(before.scores, scored) if before and comparable else None,
     )
 
 

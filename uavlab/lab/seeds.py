@@ -130,6 +130,30 @@ def values_of(row: Row, name: str) -> Sequence[float]:
     return (row.get("each") or {}).get(name) or [row[name]]
 
 
+def scores_in_training(rows: Sequence[Row], score: Mapping[str, float], seeds: int) -> list[list[float]]:
+    """Return the scores of each seed, by which it chose its policy; of a curriculum those at its highest stage so far.
+
+    >>> rows = [{"eval/a": 1.0, "each": {"eval/a": [0.0, 2.0]}}, {"loss": 1.0}, {"eval/a": 3.0}]
+    >>> scores_in_training(rows, {"a": 0.5}, 2)
+    [[0.0, 1.5], [1.0, 1.5]]
+    """
+    scored = [row for row in rows if all(f"eval/{name}" in row for name in score)]
+    stages = [[_of_seed({"eval/stage": 0.0, **row}, "eval/stage", seed) for row in scored] for seed in range(seeds)]
+    return [
+        [
+            sum(weight * _of_seed(row, f"eval/{name}", seed) for name, weight in score.items())
+            for row, stage in zip(scored, own, strict=True)
+            if stage == max(own)
+        ]
+        for seed, own in enumerate(stages)
+    ]
+
+
+def _of_seed(row: Row, name: str, seed: int) -> float:
+    values = values_of(row, name)
+    return float(values[min(seed, len(values) - 1)])
+
+
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 

@@ -1,4 +1,4 @@
-"""The page of a sweep: interquartile means, performance profiles, a search in its order, and all trials."""
+"""The page of a sweep: means, performance profiles, a search in its order, and all trials."""
 
 import json
 import shlex
@@ -28,11 +28,12 @@ SCORED = (
     "Higher is better."
 )
 MEANS = (
-    "The mean without the lowest and the highest quarter of the scores, with the 95 % interval of a bootstrap over "
-    "seeds, stratified by preset. It is too narrow for fewer than about ten scores."
+    "Of fewer than ten seeds of a preset, the plain mean with Student's 95 % interval; of more, the mean without the "
+    "lowest and the highest quarter of the scores, with that of a bootstrap over seeds, stratified by preset."
 )
 PROFILES = (
-    "The share of trials with a score above each threshold, with 95 % intervals at each. Settings whose line is above "
+    "The share of trials with a score above each threshold, with 95 % intervals at each: of a bootstrap over seeds, or "
+    "exact ones of a share where a preset has fewer than ten. Settings whose line is above "
     "another one everywhere are better at every threshold."
 )
 
@@ -79,12 +80,12 @@ def _failures(table: SweepTable) -> list[list[str]]:
 def _add_figures(page: Page, table: SweepTable) -> None:
     presets = list(dict.fromkeys(each.preset for each in reversed(table.summaries)))[::-1]
     presets.sort(key=lambda name: name != ALL)
-    page.add("h2", "Interquartile means")
+    page.add("h2", "Means over seeds")
     page.add("p", MEANS)
     own = {name: [each for each in table.summaries if each.preset == name] for name in presets}
     page.add_figure(views(lambda preset: _means(own[preset]), preset=presets))
-    rows = [[e.preset, e.settings, f"{e.scored} of {e.trials}", ends_text(e.iqm)] for e in table.summaries]
-    page.add_table(Table(["preset", "settings", "seeds", "interquartile mean"], rows), "As a table")
+    rows = [[e.preset, e.settings, f"{e.scored} of {e.trials}", ends_text(e.mean), e.method] for e in table.summaries]
+    page.add_table(Table(["preset", "settings", "seeds", "score", "by"], rows), "As a table")
     if table.sweep.search:
         page.add("h2", "The search")
         if means := _proposals(table):
@@ -97,13 +98,13 @@ def _add_figures(page: Page, table: SweepTable) -> None:
 
 
 def _means(summaries: Sequence[Summary]) -> go.Figure:
-    """Draw the interquartile means of the best combinations, the best on top, with their intervals."""
+    """Draw the means of the best combinations, the best on top, with their intervals."""
     best = _ranked(summaries)[:MOST_ROWS]
     names = [in_lines(each.settings, NAME_LINE) for each in best]
-    ends = [each.iqm for each in best if each.iqm is not None]
+    ends = [each.mean for each in best if each.mean is not None]
     scale = "score, 0 to 1 in each preset" if summaries[0].preset == ALL else "score"
-    title = f"Best: {best[0].settings}, {ends_text(best[0].iqm)}" if best else ""
-    figure = blank(title, f"interquartile mean of the {scale}", height=130 + 34 * max(len(best), 2))
+    title = f"Best: {best[0].settings}, {ends_text(best[0].mean)}" if best else ""
+    figure = blank(title, f"mean of the {scale}", height=130 + 34 * max(len(best), 2))
     figure.add_scatter(
         x=short(mean for mean, _, _ in ends),
         y=names,
@@ -121,8 +122,8 @@ def _means(summaries: Sequence[Summary]) -> go.Figure:
 
 
 def _ranked(summaries: Sequence[Summary]) -> list[Summary]:
-    scored = [each for each in summaries if each.iqm is not None]
-    return sorted(scored, key=lambda each: each.iqm[0] if each.iqm else 0.0, reverse=True)
+    scored = [each for each in summaries if each.mean is not None]
+    return sorted(scored, key=lambda each: each.mean[0] if each.mean else 0.0, reverse=True)
 
 
 def _profiles(table: SweepTable, summaries: Sequence[Summary]) -> go.Figure:

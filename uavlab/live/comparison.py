@@ -122,5 +122,11 @@ def measured_rows(changes: Iterable[Change]) -> list[dict[str, Any]]:
     ]
 
 
+def unmeasured(changes: Iterable[Change]) -> list[str]:
+    """Return a line for each change whose speed was not measured, with the reason."""
+    rows = [each for each in changes if "ratio" not in each.measured]
+    return [f"{each}" if each.undone else f"{each}: {each.measured.get('stopped', 'no comparison')}" for each in rows]
+
+
 def _median(rates_: Sequence[float]) -> float | None:
     return round(sorted(rates_)[len(rates_) // 2], 3) if rates_ else None

@@ -4,7 +4,7 @@ import atexit
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -12,15 +12,15 @@ from typing import Any, Literal
 from weakref import WeakSet
 
 from uavlab.core.errors import ConfigError, UavlabError, reason_of
-from uavlab.experiment.change import COMPARISON, begins_to_compile, prepare, refusal
+from uavlab.experiment.change import COMPARISON, alternates, begins_to_compile, changed_config, prepare, require_usable
+from uavlab.experiment.process_end import PATIENCE
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Change
 from uavlab.live.comparison import PAIRS, Comparison
-from uavlab.live.history import History
-from uavlab.live.script import Script, parse_script
+from uavlab.live.history import History, Sample
+from uavlab.live.script import Playback, Script
 
 State = Literal["ready", "training", "paused", "stopping", "complete", "failed"]
-PATIENCE = 4.0  # seconds for which the end of the process waits for a checkpoint; a notebook's server kills after 5
 
 TRAINERS: "WeakSet[Trainer]" = WeakSet()
 LOCK = threading.RLock()  # of this set
@@ -46,9 +46,8 @@ class Trainer:
         self.comparison: Comparison | None = None
         self.fresh: tuple[int, ...] = ()
         self.preparing = False
-        self._asked: Future[Any] | None = None  # the change of the script that is not made yet
         self.error: BaseException | None = None
-        self._script: list[tuple[int, dict[str, Any]]] | None = None  # changes to come; None without a script
+        self._script: Playback | None = None
         self._orders: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -98,13 +97,14 @@ class Trainer:
     def play(self, script: Script) -> None:
         """Train with the changes of a script, and stop when the last one is measured.
 
-        A change waits until the one before it is measured, so it may take effect after a later update than it says.
-        Whatever ends training ends the script.
+        A change waits until the one before it is measured, and until there is enough to compare it with, so it may take
+        effect after a later update than it says. One that falls back is undone with its reason in ``run.changes``, and
+        the script goes on. Whatever ends training ends the script.
 
         Raises:
             ConfigError: The script is none, or the run is at its target.
         """
-        self._go(None, parse_script(script))
+        self._go(None, Playback(script))
 
     def pause(self) -> None:
         """Pause after the update in progress; the folder stays locked."""
@@ -192,7 +192,7 @@ class Trainer:
     def _within(self) -> bool:
         return threading.current_thread() is self._thread
 
-    def _go(self, updates: int | None, script: list[tuple[int, dict[str, Any]]] | None = None) -> None:
+    def _go(self, updates: int | None, script: Playback | None = None) -> None:
         while self.state == "stopping" and self._thread is not None and not self._within:
             self._thread.join()
         with self._wake:
@@ -214,9 +214,12 @@ class Trainer:
             self.history.begin(self.run)
             for progress in self.run.train():
                 self._measure(self.history.add(self.run, progress))
-                self._go_on_with_script()
+                if self._script is not None:
+                    self._script.go_on(self)
                 self._attend()
                 self.history.skip(self.run)
+            if self._script is not None:
+                self._script.end(self)
         except BaseException as error:  # of any kind: the thread's own is shown nowhere else
             self.error = error
         finally:
@@ -224,21 +227,9 @@ class Trainer:
                 try:
                     self._end_comparison("training ended")
                 finally:
-                    self._running, self._script, self._asked = False, None, None
+                    self._running, self._script = False, None
                     self._obey()
                     self._ending = self.run.stopping = False
-
-    def _go_on_with_script(self) -> None:
-        script, asked = self._script, self._asked
-        if script is None or self.comparison is not None or (asked and not asked.done()):
-            return
-        if asked:
-            self._asked = None
-            asked.result()  # raises why the change was refused
-        if not script:
-            self.run.stop()
-        elif self.run.number >= script[0][0]:
-            self._asked = self.ask(script.pop(0)[1], "script")
 
     def _attend(self) -> None:
         """Obey the orders that wait, and sleep while the run is paused."""
@@ -272,12 +263,10 @@ class Trainer:
         self, settings: Mapping[str, Any], by: str, measure: bool, prepared: tuple[Run, float] | None = None
     ) -> Change | None:
         """Change settings; ``prepared`` is a run with them that has compiled its code, and how long that took (s)."""
-        if reason := refusal(self.run, **settings):
-            raise ConfigError(reason)
+        require_usable(self.run, changed_config(self.run, settings))
         self._end_comparison("another change")
         self.history.sample(self.run)
-        since = self.run.changes[-1].update if self.run.changes else -1
-        samples = [each for each in self.history.samples if each.update > since]  # the first update may compile
+        samples = self._samples
         if prepared:
             self.run.spare = prepared[0]
         change = self.run.change(by, **settings)
@@ -287,6 +276,16 @@ class Trainer:
             self.comparison = Comparison(self.run, change, samples, self.pairs)
             self.comparison.warm_up = prepared and prepared[1]
         return change
+
+    @property
+    def _samples(self) -> list[Sample]:
+        """The samples with the present settings, without the first update after the last change, which may compile."""
+        since = self.run.changes[-1].update if self.run.changes else -1
+        return [each for each in self.history.samples if each.update > since]
+
+    def comparable(self, settings: Iterable[str]) -> bool:
+        """Return whether a change of these settings can be measured now: to and fro, or by slices before it."""
+        return alternates(settings) or len(self._samples) > self.pairs
 
     def _measure(self, spent: float) -> None:
         """Count an update for the comparison in progress, and go to and fro between its settings."""

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from uavlab.runtime.adam import ADAM_EPS, BETA1, BETA2, MOMENTS, adam_factors, adam_step
 from uavlab.runtime.loss_scaler import Scaler
 from uavlab.runtime.oom_retry import Microbatcher, Rows, join_pieces, reserve, split_rows
 from uavlab.runtime.ranks import ALONE, Ranks
@@ -17,8 +18,6 @@ from uavlab.runtime.toggles import Toggles
 
 __all__ = ["ADAM_EPS", "MOMENTS", "GradientStep", "Rows"]
 
-ADAM_EPS, BETA1, BETA2 = 1e-5, 0.9, 0.999
-MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # state of Adam for a parameter
 SCRATCH = {"single": 2, "foreach": 2, "fused": 0}  # temporary copies of its parameters in a step of Adam, at most
 
 
@@ -29,6 +28,10 @@ class GradientStep:
     The first axis of ``stacked`` parameters counts independent networks, which are clipped one by one. If ``rate`` is
     set, it is the share of the learning rate that holds now, and so is ``own_rate`` for each network; tensors, so that
     captured and compiled steps follow them.
+
+    Adam's bias corrections follow the steps that each network took. Owners have a count for each tensor; stacked
+    networks share one, and ``behind`` is how many of these steps each of them did not take. It is None where no network
+    can be held back.
     """
 
     rate: Float[Tensor, ""] | None = None
@@ -45,6 +48,7 @@ class GradientStep:
         microbatcher: Microbatcher | None = None,
         scope: Callable[[str], AbstractContextManager] = nullcontext,
         ranks: Ranks = ALONE,
+        undo: bool = False,
     ) -> None:
         """Create the optimizers; steps change the given tensors in place.
 
@@ -58,6 +62,7 @@ class GradientStep:
             microbatcher: Splits the batches, and records its retries.
             scope: Times the stages ``forward``, ``backward`` and ``optimizer``.
             ranks: Those whose gradients are averaged before they are clipped, so that all take the same step.
+            undo: Whether ``undo`` will be called.
         """
         self.scope, self.ranks = scope, ranks
         self.owners, self.clip, self.stacked = [list(owner) for owner in owners], clip, stacked
@@ -68,14 +73,16 @@ class GradientStep:
         capturable = self.device.type == "cuda" and (toggles.graph != "off" or scaler is not None)
         foreach, fused = toggles.adam == "foreach" or None, toggles.adam == "fused" or None  # None: torch's own default
         build = partial(torch.optim.Adam, lr=lr, eps=ADAM_EPS, foreach=foreach, fused=fused, capturable=capturable)
-        self.adams = [build(group) for group in groups]
+        self.adams, self.lr = [build(group) for group in groups], lr
         counter_device = self.device if capturable or fused else torch.device("cpu")
         for _, adam, parameter in self._named():  # now, not in the first step, where memory may be refused midway
             steps = torch.zeros((), dtype=torch.float32, device=counter_device)
             moments = (steps, torch.zeros_like(parameter), torch.zeros_like(parameter))
             adam.state[parameter] = dict(zip(MOMENTS, moments, strict=True))
         sizes = [sum(parameter.nbytes for parameter in group) for group in groups]
-        self._scratch = SCRATCH[toggles.adam] * max(sizes) + (3 * sum(sizes) if scaler else 0)
+        undo = undo or scaler is not None
+        self.behind = torch.zeros(len(self.parameters[0]), device=self.device) if undo and stacked else None
+        self._scratch = SCRATCH[toggles.adam] * max(sizes) + (3 * sum(sizes) if undo else 0)
         self._memory = {"parameters": sum(sizes), "gradients": sum(sizes), "moments": 2 * sum(sizes)}
 
     @property
@@ -91,8 +98,9 @@ class GradientStep:
 
     @property
     def count(self) -> int:
-        """Steps so far, of the parameter that took most of them (host sync)."""
-        return max((int(state["step"].item()) for adam in self.adams for state in adam.state.values()), default=0)
+        """Steps so far, of the network that took most of them (host sync)."""
+        fewest = 0 if self.behind is None else int(self.behind.min())
+        return max(int(state["step"].item()) for adam in self.adams for state in adam.state.values()) - fewest
 
     def __call__(
         self, loss_fn: Callable[..., tuple[Tensor, dict[str, Any]]], *inputs: Any
@@ -131,8 +139,8 @@ class GradientStep:
         self.own_rate = own if self.own_rate is None else self.own_rate.copy_(own)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the parameters and Adam's moments, numbered if there are several."""
-        state = {}
+        """Return the parameters and Adam's moments, numbered if there are several, and ``behind`` if it is counted."""
+        state = {} if self.behind is None else {"behind": self.behind}
         for prefix, adam, parameter in self._named():
             state[f"{prefix}parameter"] = parameter.detach()
             state |= {f"{prefix}{key}": adam.state[parameter][key] for key in MOMENTS}
@@ -141,7 +149,22 @@ class GradientStep:
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Continue where ``state_dict`` was taken."""
         for name, tensor in self.state_dict().items():
-            tensor.copy_(state[name])
+            tensor.copy_(state.get(name, torch.zeros(())) if name == "behind" else state[name])
+
+    def copy_state(self) -> dict[str, Tensor]:
+        """Return a copy of ``state_dict``, to which ``undo`` may return."""
+        return {name: tensor.clone() for name, tensor in self.state_dict().items()}
+
+    def undo(self, held: Bool[Tensor, " G"], before: dict[str, Tensor]) -> None:
+        """Return networks to the state ``before`` their last step, as if they had not taken it (no host sync)."""
+        state, numbers = self.state_dict(), [n for n, owner in enumerate(self.owners) for _ in owner]
+        for number, (prefix, _, parameter) in zip(numbers, self._named(), strict=True):
+            rows = held.view(-1, *[1] * (parameter.dim() - 1)) if self.stacked else held[number]
+            for key in ("parameter", *(MOMENTS[1:] if self.stacked else MOMENTS)):
+                tensor, old = state[prefix + key], before[prefix + key]
+                tensor.copy_(torch.where(rows, old, tensor, out=old))
+        if self.behind is not None:
+            self.behind.add_(held)
 
     def _named(self) -> Iterator[tuple[str, torch.optim.Adam, Tensor]]:
         several = len(self.parameters) > 1
@@ -188,25 +211,35 @@ class GradientStep:
         norm = torch.cat(norms)
         if self.scaler is not None:
             skipped = self.scaler.skip(norm)
-            before = {name: tensor.clone() for name, tensor in self.state_dict().items()}
+            before = self.copy_state()
         self._step()
         if self.scaler is None:
             return norm
-        self._undo(skipped.split([len(norm) for norm in norms]), before)
+        self.undo(skipped, before)
         return norm.masked_fill(skipped, 0)
 
     @torch.no_grad()
     def _step(self) -> None:
         """Step by Adam; with a rate, which not every Adam of torch accepts as a tensor, by a share of its step."""
         slowed = self.rate is not None or self.own_rate is not None
-        before = [parameter.clone() for parameter in self.parameters] if slowed else []
+        before = [parameter.clone() for parameter in self.parameters] if slowed or self.behind is not None else []
         for adam in self.adams:
             adam.step()
+        if self.behind is not None:
+            self._correct(self.behind, before)
         if slowed:
             remaining = iter(before)
             for number, owner in enumerate(self.owners):
                 for parameter in owner:
                     parameter.copy_(next(remaining).lerp(parameter, self._share(parameter, number)))
+
+    def _correct(self, behind: Float[Tensor, " G"], before: Sequence[Tensor]) -> None:
+        """Step networks that took fewer steps than Adam counts by their own counts."""
+        for old, (_, adam, parameter) in zip(before, self._named(), strict=True):
+            step, *moments = (adam.state[parameter][key] for key in MOMENTS)
+            rows = behind.view(-1, *[1] * (parameter.dim() - 1))
+            step = adam_step(*moments, *adam_factors(self.lr, step - rows).to(parameter.dtype))
+            parameter.copy_(torch.where(rows > 0, old - step, parameter))
 
     def _share(self, parameter: Tensor, owner: int = 0) -> Tensor:
         """Return the share of the learning rate for a parameter: a number, or one for each of its networks."""
@@ -214,20 +247,6 @@ class GradientStep:
             return self.rate  # type: ignore[return-value]
         own = self.own_rate.view(-1, *[1] * (parameter.dim() - 1)) if self.stacked else self.own_rate[owner]
         return own if self.rate is None else own * self.rate
-
-    def _undo(self, skipped: Sequence[Bool[Tensor, " G"]], before: dict[str, Tensor]) -> None:
-        """Restore the state of skipped networks, given owner by owner.
-
-        Stacked networks share one step count, which grows unless all of them were skipped: the bias corrections of a
-        skipped network then differ slightly from those with a count of its own.
-        """
-        state = self.state_dict()
-        masks = [mask for mask, owner in zip(skipped, self.owners, strict=True) for _ in owner]
-        for mask, (prefix, _, parameter) in zip(masks, self._named(), strict=True):
-            rows = mask.view(-1, *[1] * (parameter.dim() - 1)) if self.stacked else mask[0]
-            for key in ("parameter", *MOMENTS):
-                tensor, old = state[prefix + key], before[prefix + key]
-                tensor.copy_(torch.where(mask.all() if key == "step" else rows, old, tensor, out=old))
 
     def _clip(self, gradients: list[Tensor]) -> Float[Tensor, " G"]:
         """Clip the gradients of one owner, or of each of its stacked networks; return the norms before clipping."""
@@ -253,7 +272,6 @@ class CompiledStep(GradientStep):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         (adam,) = self.adams
-        self.lr = adam.param_groups[0]["lr"]
         self.step, self.exp_avg, self.exp_avg_sq = adam.state[self.parameter].values()
         # computed outside the compiled function, where compilers would recompute it for every parameter
         self.factors = self._factors()
@@ -261,6 +279,11 @@ class CompiledStep(GradientStep):
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Continue where ``state_dict`` was taken."""
         super().load_state_dict(state)
+        self.factors.copy_(self._factors())
+
+    def undo(self, held: Bool[Tensor, " G"], before: dict[str, Tensor]) -> None:
+        """Return networks to the state ``before`` their last step."""
+        super().undo(held, before)
         self.factors.copy_(self._factors())
 
     def __call__(
@@ -277,11 +300,7 @@ class CompiledStep(GradientStep):
     def functional_step(
         self, loss_fn: Callable[..., tuple[Tensor, dict[str, Any]]], *inputs: Any
     ) -> tuple[dict[str, Any], Float[Tensor, " G"]]:
-        """Take the step by ``torch.func``; the first input is the parameter.
-
-        Source:
-            Kingma and Ba 2015, "Adam: A Method for Stochastic Optimization", algorithm 1.
-        """
+        """Take the step by ``torch.func``; the first input is the parameter."""
 
         def loss_without_rows(*values: Any) -> tuple[Tensor, dict[str, Tensor]]:
             loss, metrics = loss_fn(*values)
@@ -299,23 +318,25 @@ class CompiledStep(GradientStep):
         self.step.add_(1)
         self.exp_avg.lerp_(gradient, 1 - BETA1)
         self.exp_avg_sq.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
-        self.parameter.sub_(size * self.exp_avg / (self.exp_avg_sq.sqrt() * shrink + ADAM_EPS))
+        self.parameter.sub_(adam_step(self.exp_avg, self.exp_avg_sq, size, shrink))
         self.factors.copy_(self._factors())
         return metrics, norm
 
-    def _factors(self) -> Float[Tensor, "2"]:
-        """Return Adam's factors in its next step t: lr / (1 - beta1^t) and 1 / sqrt(1 - beta2^t)."""
-        step = self.step.double() + 1  # in float32, 1 - 0.999 would lose four digits
-        factors = torch.stack((self.lr / (1 - BETA1**step), (1 - BETA2**step).rsqrt()))
-        return factors.to(self.parameter.device)  # Adam may count its steps on the CPU
+    def _factors(self) -> Float[Tensor, "2 _"]:
+        """Return Adam's factors in the next step, those of each network where one may be held back."""
+        step = self.step + 1 if self.behind is None else self.step + 1 - self.behind[:, None]
+        return adam_factors(self.lr, step).to(self.parameter.device)  # Adam may count its steps on the CPU
 
 
 def unshare(gradients: Sequence[Tensor]) -> list[Tensor]:
-    """Clone gradients that share memory: that of a sum is an expanded scalar, both of a + b are one tensor."""
+    """Clone gradients that share memory: that of a sum is an expanded scalar, both of a + b are one tensor.
+
+    Gradients of columns of a matrix are not contiguous; torch's fused Adam would read other numbers.
+    """
     seen: set[int] = set()
     result = []
     for gradient in gradients:
         shared = gradient.data_ptr() in seen or 0 in gradient.stride()
-        result.append(gradient.clone() if shared else gradient)
+        result.append(gradient.clone() if shared else gradient.contiguous())
         seen.add(gradient.data_ptr())
     return result

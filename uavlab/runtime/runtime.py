@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from uavlab.core.errors import FallbackWarning
+from uavlab.core.errors import FallbackWarning, NoteWarning
 from uavlab.core.protocols import CheckedTensors
 from uavlab.runtime import wrappers
 from uavlab.runtime.cuda_graph import GraphedFunction
@@ -21,7 +21,7 @@ from uavlab.runtime.loss_scaler import Scaler
 from uavlab.runtime.oom_retry import Microbatcher, Rows
 from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.runtime.stage_timer import Monitor
-from uavlab.runtime.toggles import TOGGLES, Toggles, changes, resolve, with_toggles
+from uavlab.runtime.toggles import TOGGLES, Toggles, changes, notes_on, resolve, with_toggles
 
 F = TypeVar("F", bound=Callable)
 STAGE = {"act": "acting", "environment": "environment", "targets": "target"}
@@ -36,6 +36,7 @@ class Runtime:
         device: Device of every tensor of the run.
         requested: The toggles as set.
         fell_back: Reasons of fallbacks by name of the toggle, for the record of the run.
+        notes: What toggles in effect do other than their names say, by name, for the record of the run.
         monitor: Timer of the stages of the loop, or None.
         retries: Work repeated in smaller pieces because memory was refused, for the record of the run.
         ranks: This process among those that train the run.
@@ -47,6 +48,7 @@ class Runtime:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     requested: Toggles = field(default_factory=Toggles)
     fell_back: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
     monitor: Monitor | None = None
     retries: list[dict[str, Any]] = field(default_factory=list)
     ranks: Ranks = ALONE
@@ -64,6 +66,10 @@ class Runtime:
         object.__setattr__(self, "toggles", toggles)
         for name, reason in reasons.items():
             self.fall_back(name, reason)
+        for name, text in notes_on(toggles, self.device).items():
+            if name not in self.notes:
+                self.notes[name] = text
+                warnings.warn(f"{name}={getattr(toggles, name)}: {text}.", NoteWarning, stacklevel=2)
 
     def fall_back(self, name: str, reason: str) -> None:
         """Record once that a toggle is not in effect, and warn."""
@@ -113,7 +119,12 @@ class Runtime:
         return call  # type: ignore[return-value]
 
     def grad(
-        self, parameters: Tensor | Sequence[Sequence[Tensor]], lr: float, clip: float | None, stacked: bool = False
+        self,
+        parameters: Tensor | Sequence[Sequence[Tensor]],
+        lr: float,
+        clip: float | None,
+        stacked: bool = False,
+        undo: bool = False,
     ) -> GradientStep:
         """Build the gradient step of one kind of network.
 
@@ -122,13 +133,15 @@ class Runtime:
             lr: Adam's learning rate.
             clip: Largest gradient norm of a row, or of an owner; None for no clipping.
             stacked: The first axis of the owners' tensors counts independent networks.
+            undo: Whether steps of single networks will be undone.
         """
         scope = nullcontext if self.monitor is None else self.monitor.scope
         kind: type[GradientStep] = GradientStep
         if isinstance(parameters, Tensor):
             parameters, stacked = [[parameters.detach().clone().requires_grad_()]], True
             kind = GradientStep if self.toggles.compile == "off" else CompiledStep
-        return kind(parameters, lr, clip, stacked, self.toggles, self.scaler, self._microbatcher(), scope, self.ranks)
+        shared = self.toggles, self.scaler, self._microbatcher(), scope, self.ranks
+        return kind(parameters, lr, clip, stacked, *shared, undo)
 
     def split_batch(self, fn: Callable[..., Any], what: str, axis: int) -> Callable[..., Any]:
         """Split the batch of a pure function into ``micro_batches`` pieces, and into more if memory is refused.

@@ -80,6 +80,19 @@ class Monitor:
         window = self._seconds(self._began, now)
         return sorted((stage.row(window) for stage in self._stages.values()), key=lambda row: -row["total_ms"])
 
+    def by_update(self, since: int) -> dict[str, list[float]]:
+        """Return the seconds of each stage in the updates after the first ``since`` that were timed (host sync).
+
+        Only updates in which a stage ran are there, and at most the last 1024 of these.
+        """
+        if self._cuda:
+            self._mark().synchronize()
+        self._settle()
+        return {
+            name: [seconds for update, seconds in stage.by_update.items() if update > since]
+            for name, stage in self._stages.items()
+        }
+
     def _mark(self) -> Any:
         """Return the current time of the host, or an event on the stream."""
         if not self._cuda:
@@ -135,16 +148,16 @@ class Monitor:
         if last:
             if call.name not in self._stages:
                 self._stages[call.name] = _Stage(call.name)
-            self._stages[call.name].add(call.seconds)
+            self._stages[call.name].add(call.seconds, call.update)
 
 
 class _Call:
     """One call of a stage, a context; a class of its own costs a third of a generator."""
 
-    __slots__ = ("monitor", "name", "range", "seconds", "timed")
+    __slots__ = ("monitor", "name", "range", "seconds", "timed", "update")
 
     def __init__(self, name: str, monitor: Monitor) -> None:
-        self.name, self.monitor, self.seconds = name, monitor, 0.0
+        self.name, self.monitor, self.seconds, self.update = name, monitor, 0.0, monitor.updates
         self.range: Any = None  # in a trace
 
     def __enter__(self) -> None:
@@ -161,11 +174,15 @@ class _Stage:
     calls: int = 0
     seconds: float = 0.0
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+    by_update: dict[int, float] = field(default_factory=dict)  # seconds of all calls in an update, the oldest first
 
-    def add(self, seconds: float) -> None:
+    def add(self, seconds: float, update: int) -> None:
         self.calls += 1
         self.seconds += seconds
         self.recent.append(seconds)
+        self.by_update[update] = self.by_update.get(update, 0.0) + seconds
+        if len(self.by_update) > RECENT:
+            del self.by_update[next(iter(self.by_update))]
 
     def row(self, window: float) -> dict[str, Any]:
         p50, p95 = (1e3 * float(value) for value in np.percentile(self.recent, (50, 95)))

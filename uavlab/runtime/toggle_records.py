@@ -6,7 +6,8 @@ import torch
 from annotated_types import Ge, Gt, Le
 
 from uavlab.core.registry import Resume
-from uavlab.runtime.toggles import Toggle, Toggles, eager, register
+from uavlab.runtime.toggles import FAST, Toggle, Toggles, eager, register
+from uavlab.storage.machine import cpu_flags
 
 
 def _cuda(what: str, device: torch.device) -> str | None:
@@ -17,6 +18,23 @@ def _precision(toggles: Toggles, device: torch.device) -> str | None:
     if toggles.precision == "tf32":
         return _cuda("tf32", device)
     return None
+
+
+def _emulated(toggles: Toggles, device: torch.device) -> str | None:
+    flags = cpu_flags()
+    if device.type != "cpu" or toggles.precision not in FAST or "avx2" not in flags:  # not known of other processors
+        return None
+    slow = FAST[toggles.precision].isdisjoint(flags)
+    return "this CPU has no instructions for it and emulates it; precision=fp32 is faster" if slow else None
+
+
+def _scaler_note(toggles: Toggles, device: torch.device) -> str | None:
+    return None if toggles.precision == "fp16" else "it has no effect but where precision=fp16"
+
+
+def _mode(toggles: Toggles, device: torch.device) -> str | None:
+    same = toggles.compile == "reduce-overhead"
+    return "the same program as compile=default, because CUDA graphs are left to the toggle graph" if same else None
 
 
 def _compile(toggles: Toggles, device: torch.device) -> str | None:
@@ -126,6 +144,7 @@ RECORDS = (
         cost="digits; fp16 also range",
         resume=Resume.YES,
         needs=_precision,
+        note=_emulated,
     ),
     Toggle(
         name="scaler",
@@ -135,6 +154,7 @@ RECORDS = (
         equality="precision",
         cost="skipped steps where the scale was too large",
         resume=Resume.YES,
+        note=_scaler_note,
     ),
     Toggle(
         name="compile",
@@ -147,6 +167,7 @@ RECORDS = (
         cost="seconds to minutes of warm-up",
         resume=Resume.YES,
         needs=_compile,
+        note=_mode,
     ),
     Toggle(
         name="graph",

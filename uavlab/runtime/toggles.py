@@ -81,6 +81,7 @@ class Toggle:
             ``maps``, or none.
         resume: Whether a resumed run may change it.
         needs: (toggles, device) -> why its value cannot be used; None if it can.
+        note: (toggles, device) -> what its value, which can be used, does other than its name says; None if nothing.
         wrap: At the seam ``kernel``: (function, value, name of the kernel) -> wrapped function. Called for values
             other than the default.
     """
@@ -97,6 +98,7 @@ class Toggle:
     part: str = ""
     resume: Resume = Resume.NO
     needs: Needs = lambda toggles, device: None
+    note: Needs = lambda toggles, device: None
     wrap: Wrap | None = None
 
     def __post_init__(self) -> None:
@@ -154,7 +156,11 @@ def fast_bf16() -> bool:
     On a Zen 4, which has ``avx512_bf16`` alone, updates of 2, 4 and 8 agents are 1.22, 1.29 and 1.32 times as fast with
     it, and 1.46, 1.51 and 1.50 times where both are compiled (``figures/records/bench_ladder.json``).
     """
-    return not {"avx512_bf16", "amx_bf16"}.isdisjoint(cpu_flags())
+    return not FAST["bf16"].isdisjoint(cpu_flags())
+
+
+FAST = {"bf16": {"avx512_bf16", "amx_bf16"}, "fp16": {"avx512_fp16"}}
+"""Instruction sets of x86 that multiply numbers of lower precision."""
 
 
 def resolve(toggles: Toggles, device: torch.device) -> tuple[Toggles, dict[str, str]]:
@@ -162,6 +168,12 @@ def resolve(toggles: Toggles, device: torch.device) -> tuple[Toggles, dict[str, 
     reasons = {name: TOGGLES[name].needs(toggles, device) for name in changes(toggles)}
     unusable = {name: reason for name, reason in reasons.items() if reason}
     return with_toggles(toggles, {name: TOGGLES[name].default for name in unusable}), unusable
+
+
+def notes_on(toggles: Toggles, device: torch.device) -> dict[str, str]:
+    """Return what values other than their defaults do other than their names say, by name of the toggle."""
+    texts = {name: TOGGLES[name].note(toggles, device) for name in changes(toggles)}
+    return {name: text for name, text in texts.items() if text}
 
 
 def with_toggles(toggles: Toggles, values: Mapping[str, Any]) -> Toggles:

@@ -1,18 +1,17 @@
 """Wrappers around pure functions of tensors: lower precision, recomputed activations, compilation."""
 
-import os
-import tempfile
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial, wraps
-from pathlib import Path
 from threading import Thread
 from types import FunctionType
 from typing import Any, TypeVar
 
 import torch
 from torch.utils.checkpoint import checkpoint
+
+from uavlab.runtime.compiled_code import compilation, keep_compiled_code, use_new_folder
 
 F = TypeVar("F", bound=Callable)
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -21,7 +20,6 @@ COMPILER_WARNINGS = (  # about cached functions, and about deprecated parts of t
     "`torch.jit",
     "TensorFloat32 tensor cores",  # precision=tf32 enables them
 )
-CODE = "TORCHINDUCTOR_CACHE_DIR"  # the variable that names the folder of compiled code
 MODES = {"reduce-overhead": "default", "max-autotune": "max-autotune-no-cudagraphs"}
 """Modes without CUDA graphs of the compiler, which overwrite results that the loop still needs; see ``graph``."""
 
@@ -48,30 +46,34 @@ def compile_function(
 ) -> F:
     """Compile ``fn`` at its first call; on failure, call ``fall_back`` with the reason and run ``fn`` uncompiled.
 
-    torch compiles before it runs, so on failure a function that writes in place has not started yet. ``announce`` is
-    called with the name before the first call.
+    torch compiles before it runs, so on failure a function that writes in place has not started yet. Where code on the
+    disk may be the cause, it is compiled once more, in a new folder. ``announce`` is called with the name before the
+    first call.
     """
     from torch._dynamo.exc import TorchDynamoException  # late: it takes a second
 
     keep_compiled_code()
     check_vector_instructions()
 
-    errors = (TorchDynamoException, ImportError)  # not raised by the functions of this package
-    announced = False
+    errors = (TorchDynamoException, ImportError, OSError)  # not raised by the functions of this package
+    announced = again = False
 
     def body(*args: Any) -> Any:
         return fn(*args)
 
     for message in COMPILER_WARNINGS:
         warnings.filterwarnings("ignore", message)
-    # torch limits recompilations per code object, so each function needs its own
-    code = body.__code__.replace(co_name=name)
-    copy = FunctionType(code, body.__globals__, name, None, body.__closure__)
     run: Callable = fn
+
+    def compiled() -> Callable:
+        # torch limits recompilations per code object, so each function needs its own
+        code = body.__code__.replace(co_name=name)
+        copy = FunctionType(code, body.__globals__, name, None, body.__closure__)
+        return torch.compile(copy, dynamic=False, fullgraph=True, mode=MODES.get(mode, mode))
 
     @wraps(fn)
     def call(*args: Any) -> Any:
-        nonlocal run, announced
+        nonlocal run, announced, again
         if not announced:
             announced = True
             announce(name)
@@ -80,30 +82,20 @@ def compile_function(
         except errors as error:
             if run is fn:
                 raise
+            if not again and _is_of_files(error):
+                again = True
+                use_new_folder()
+                run = compiled()
+                return call(*args)
             run = fn
             fall_back(f"{name}: {_summary(error)}")
             return fn(*args)
 
     try:
-        run = torch.compile(copy, dynamic=False, fullgraph=True, mode=MODES.get(mode, mode))
+        run = compiled()
     except errors as error:
         fall_back(f"{name}: {_summary(error)}")
     return call  # type: ignore[return-value]
-
-
-def keep_compiled_code() -> None:
-    """Keep compiled code in the user's cache, so that later processes do not compile it again.
-
-    ``TORCHINDUCTOR_CACHE_DIR`` names another folder. torch's own, among temporary files, does not survive a restart of
-    many systems; torch sets the variable to it.
-    """
-    temporary = str(Path(tempfile.gettempdir(), "torchinductor_"))
-    if not os.environ.get(CODE, temporary).startswith(temporary):
-        return
-    with suppress(RuntimeError, OSError):  # no home, or none that can be written
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "uavlab", "compiled")
-        folder.mkdir(parents=True, exist_ok=True)
-        os.environ[CODE] = str(folder)
 
 
 @cache
@@ -114,7 +106,7 @@ def check_vector_instructions() -> Thread:
     """
 
     def check() -> None:
-        with suppress(Exception):  # the compiler checks again, and reports it
+        with suppress(Exception), compilation():  # the compiler checks again, and reports it
             from torch._inductor.cpu_vec_isa import valid_vec_isa_list
 
             valid_vec_isa_list()
@@ -123,6 +115,14 @@ def check_vector_instructions() -> Thread:
     if not torch.cuda.is_available():
         thread.start()
     return thread
+
+
+def _is_of_files(error: Exception) -> bool:
+    """Return whether code on the disk that cannot be loaded, or built upon, may have caused an error."""
+    from torch._inductor.exc import CppCompileError  # late, as above
+
+    cause = getattr(error, "inner_exception", error)
+    return isinstance(cause, (ImportError, OSError, SyntaxError, EOFError, CppCompileError))
 
 
 def _summary(error: Exception) -> str:

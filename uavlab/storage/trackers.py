@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ from uavlab.storage.files import read_json, write_json
 Values = Mapping[str, float]
 
 MOST_ROWS = 10_000  # rows that may wait
-CLOSE_S = 10.0  # how long the end of training waits for rows on their way
+CLOSE_S = 10.0  # how long the end of training waits for rows on their way to a server
+FOLDER_S = 600.0  # and for those on their way to a folder, and for the import of a library; both take no network
 UNREACHABLE_S = 10  # after which a server counts as unreachable
 LONGEST = 500  # characters of a setting in MLflow
 MOST_TEXT = 200  # characters of the reason in a warning
@@ -63,6 +65,7 @@ class Tracker:
         self.name, self.place, self.folder, self.settings = name, place, folder, settings
         self._queue: queue.Queue[tuple[int, Values] | None] = queue.Queue(MOST_ROWS)
         self._thread: threading.Thread | None = None
+        self._imported = threading.Event()
         self._failure = ""  # why there are no more rows
         self._warned = False
 
@@ -80,9 +83,11 @@ class Tracker:
         thread, self._thread = self._thread, None
         if thread is not None and thread.is_alive():
             self._put(None)
-            thread.join(CLOSE_S)
+            self._imported.wait(FOLDER_S)
+            limit = FOLDER_S if self.name == "mlflow" and is_folder(self.place) else CLOSE_S
+            thread.join(limit)
             if thread.is_alive():
-                self._failure = f"{self._queue.qsize()} rows had not arrived after {CLOSE_S:g} s"
+                self._failure = f"{self._queue.qsize()} rows had not arrived after {limit:g} s"
         self._warn()
 
     def _put(self, row: tuple[int, Values] | None) -> None:
@@ -99,6 +104,12 @@ class Tracker:
     def _work(self) -> None:
         """Open the run, and write rows until the end; the thread that trains warns of a failure."""
         try:
+            for name, value in PRIVATE.items():
+                os.environ.setdefault(name, value)
+            try:
+                import_module(self.name)
+            finally:
+                self._imported.set()
             client = self._open()
             while not self._failure and (row := self._queue.get()) is not None:
                 client.write(*row)
@@ -108,8 +119,6 @@ class Tracker:
 
     def _open(self) -> Client:
         """Go on with the run of this folder in the tracker, or begin one and store its name."""
-        for name, value in PRIVATE.items():
-            os.environ.setdefault(name, value)
         path, stored = self.folder / f"{self.name}.json", dict[str, Any]()
         with suppress(FileError):
             stored = read_json(path)
@@ -193,6 +202,11 @@ def trackers_of(folder: Path, settings: Mapping[str, Any]) -> list[Tracker]:
 def is_address(place: str) -> bool:
     """Return whether a place of MLflow is an address, not a folder."""
     return "://" in place or place.startswith("databricks")
+
+
+def is_folder(place: str) -> bool:
+    """Return whether a place of MLflow is on this machine: a folder, or the address of a folder or of a file."""
+    return not is_address(place) or place.startswith(("file:", "sqlite:"))
 
 
 def is_project(name: str) -> bool:

@@ -13,7 +13,7 @@ from uavlab.storage.files import write_json
 from uavlab.sweeps.engines import Engine, open_engine
 from uavlab.sweeps.search import search_trials
 from uavlab.sweeps.spec import Sweep
-from uavlab.sweeps.trials import RESULT, Result, Trial, grid_trials, last_result, read_result
+from uavlab.sweeps.trials import RESULT, Result, Trial, grid_trials, last_result, read_result, require_configurable
 
 FILE, TRIALS = "sweep.json", "trials"  # in the folder of a sweep
 MOST_KILLS = 5  # processes of a trial in a row that end without a result and without a further checkpoint
@@ -30,16 +30,21 @@ def run_sweep(
     next call with the same sweep goes on. ``begin`` is called with the number of trials at once before the first one.
 
     Raises:
-        ConfigError: The folder is not empty and of no sweep, or another process works on it; or a Ray cluster cannot be
-            joined.
+        ConfigError: The folder is not empty and of no sweep, or another process works on it; settings of a grid do not
+            fit each other; or a Ray cluster cannot be joined.
+        FileError: The result of a trial is damaged.
         MissingPackageError: A package of the engine or the search is not installed.
         ResourceError: The folder cannot be written.
     """
     require_folder(folder)
     plan = search_trials(sweep) if sweep.search else grid_trials(sweep)
     batch = next(plan)
+    if not sweep.search:  # whose proposals are not known before
+        require_configurable(batch)
     folder = folder.resolve()
     with open_engine(sweep) as engine, lock_run_dir(folder):
+        for trial in batch:
+            read_result(folder / TRIALS / trial.name, sweep.episodes)  # refuses a damaged one before hours of training
         write_json(folder / FILE, sweep.stored())
         begin(engine.workers)
         pool, number = ThreadPoolExecutor(engine.workers), 0

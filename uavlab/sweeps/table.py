@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from uavlab.core.aggregates import aggregate, difference, rescale
+from uavlab.core.aggregates import MEAN, MIDDLE, compare, method, rescale, summarize
 from uavlab.core.bootstrap import Ends, ends_text
 from uavlab.core.cards import Html, card, interval_bar, notes, table
 from uavlab.core.errors import ConfigError
@@ -22,6 +22,11 @@ from uavlab.sweeps.spec import Sweep
 
 HEAD = ("number", "trial", "preset", "seed", "status", "reason", "score", "updates", "best_update", "seconds")
 ALL = "all presets"
+FEW_REASONS = 3  # why no trial has a score, in one message
+METHODS = {
+    MEAN: "fewer than ten seeds of a preset have their plain mean with Student's 95 % interval; one has no width",
+    MIDDLE: "ten seeds of a preset and more have their interquartile mean with a bootstrap's 95 % interval",
+}
 PLAIN = "as they are"  # name of settings of which none varies
 
 
@@ -34,14 +39,19 @@ class Summary:
         settings: What distinguishes the combination, as text.
         strata: The scores of its seeds, preset by preset.
         trials: How many trials it has, with those that have no score.
-        iqm: Interquartile mean of the scores with the ends of its 95 % interval; None without a score.
+        mean: Mean of the scores, by ``method``, with the ends of its 95 % interval; None without a score.
     """
 
     preset: str
     settings: str
     strata: tuple[tuple[float, ...], ...]
     trials: int
-    iqm: Ends | None
+    mean: Ends | None
+
+    @property
+    def method(self) -> str:
+        """Which mean and which interval: of fewer than ten seeds of a preset the plain mean and Student's."""
+        return method(self.strata) if self.strata else ""
 
     @property
     def scored(self) -> int:
@@ -51,7 +61,7 @@ class Summary:
 
 @dataclass(frozen=True, repr=False)
 class SweepTable:
-    """The trials of a sweep; ``print`` and a notebook show interquartile means over seeds.
+    """The trials of a sweep; ``print`` and a notebook show means over seeds.
 
     >>> many = {"presets": ["pursuit"], "settings": {"updates": 2}, "grid": {"lr": [1e-3, 3e-4]}, "seeds": 1}
     >>> table = ul.sweep(many, "sweeps/rates", progress=False)
@@ -88,6 +98,14 @@ class SweepTable:
         return [row for row in self.rows if row.get("score") is None]
 
     @property
+    def failure(self) -> str:
+        """Why the sweep is no success: no trial has a score; empty if one has."""
+        if len(self.failed) < len(self.rows):
+            return ""
+        states = ", ".join(sorted({f"{row['status']}{_reason(row)}" for row in self.rows})[:FEW_REASONS])
+        return one_line(f"no trial of {len(self.rows)} has a score: {states}")
+
+    @property
     def folders(self) -> list[Path]:
         """The folders of complete trials; each is a run, for ``ul.report`` and others."""
         return [self.folder / TRIALS / row["trial"] for row in self.rows if row["status"] == "complete"]
@@ -114,7 +132,7 @@ class SweepTable:
             for name in presets
             if (scores := _scores(own, preset=name))
         )
-        return Summary(title, settings, strata, len(own), aggregate(strata) if strata else None)
+        return Summary(title, settings, strata, len(own), summarize(strata) if strata else None)
 
     def summary(self, settings: str, preset: str | None = None) -> Summary:
         """Return the figures of a combination of settings, by its text; of all presets together, or of one.
@@ -128,15 +146,18 @@ class SweepTable:
         return known[settings]
 
     def compare(self, settings: str, other: str, preset: str | None = None) -> Ends:
-        """Return how much higher the interquartile mean of one combination is, with the ends of its 95 % interval.
+        """Return how much higher the mean of one combination is than that of another, with its 95 % interval.
+
+        Where a combination has fewer than ten seeds of a preset, it is the plain mean with Student's interval (without
+        width where it has one seed), else the interquartile mean with a bootstrap.
 
         Raises:
             ConfigError: There is no such combination, or it has no score.
         """
         pair = [self.summary(name, preset) for name in (settings, other)]
-        if lacking := [each.settings for each in pair if each.iqm is None]:
+        if lacking := [each.settings for each in pair if each.mean is None]:
             raise ConfigError(f"sweep: {quote(lacking[0])} has no score; compare others.")
-        return difference(pair[0].strata, pair[1].strata)
+        return compare(pair[0].strata, pair[1].strata)
 
     @property
     def notes(self) -> list[str]:
@@ -145,39 +166,40 @@ class SweepTable:
         scales = "those that the sweep gives" if self.sweep.scale else "the lowest and the highest in this table"
         if len(self.sweep.presets) > 1:
             texts.append(f"over all presets, 0 and 1 are {scales}, preset by preset")
-        return texts
+        methods = sorted({each.method for each in self.summaries if each.strata})
+        return [*texts, *(METHODS[name] for name in methods)]
 
     def __repr__(self) -> str:
         """Return a line for each combination of settings and preset, and the reasons of trials without a score."""
         width = max([8, *(len(one_line(each.settings)) for each in self.summaries)])
-        lines = [f"{'preset':28} {'settings':{width}} {'seeds':>7}  interquartile mean"]
+        lines = [f"{'preset':28} {'settings':{width}} {'seeds':>7}  mean of the scores"]
         for each in self.summaries:
             seeds = f"{each.scored}/{each.trials}"
             lines.append(
-                f"{one_line(each.preset):28} {one_line(each.settings):{width}} {seeds:>7}  {ends_text(each.iqm)}"
+                f"{one_line(each.preset):28} {one_line(each.settings):{width}} {seeds:>7}  {ends_text(each.mean)}"
             )
         lines += [f"{row['trial']}: {row['status']}{_reason(row)}" for row in self.failed]
         return "\n".join([*map(one_line, lines), *(f"{text}." for text in self.notes)])
 
     def _repr_html_(self) -> str:
         rows = [
-            (each.preset, each.settings, f"{each.scored} of {each.trials}", ends_text(each.iqm), _bar(each.iqm))
-            for each in self.summaries
+            (e.preset, e.settings, f"{e.scored} of {e.trials}", ends_text(e.mean), e.method, _bar(e.mean))
+            for e in self.summaries
         ]
         lacking = [(row["trial"], row["status"], row["reason"]) for row in self.failed]
         count = f"{len(self.rows) - len(self.failed)} of {len(self.rows)}"
         return card(
             "Sweep",
             {"trials with a score": count, "engine": self.sweep.engine, "folder": self.folder},
-            table(("preset", "settings", "seeds", "interquartile mean, 95 % interval", ""), rows),
+            table(("preset", "settings", "seeds", "score, 95 % interval", "by", ""), rows),
             table(("trial without a score", "status", "reason"), lacking),
             notes(self.notes),
         )
 
     def record(self) -> dict[str, Any]:
         """Return the table as JSON values."""
-        keys = ("preset", "settings", "trials", "scored")
-        over = [{**{key: getattr(each, key) for key in keys}, **_named(each.iqm)} for each in self.summaries]
+        keys = ("preset", "settings", "trials", "scored", "method")
+        over = [{**{key: getattr(each, key) for key in keys}, **_named(each.mean)} for each in self.summaries]
         return {
             "folder": str(self.folder),
             "complete": self.complete,
@@ -222,7 +244,7 @@ def _bar(ends: Ends | None) -> Html:
 
 
 def _named(ends: Ends | None) -> dict[str, float | None]:
-    return dict(zip(("iqm", "low", "high"), ends or (None, None, None), strict=True))
+    return dict(zip(("mean", "low", "high"), ends or (None, None, None), strict=True))
 
 
 def flat_columns(rows: Sequence[Row]) -> dict[str, list[Any]]:

@@ -6,12 +6,13 @@ import math
 import os
 import re
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from annotated_types import Ge
 from filelock import FileLock, Timeout
 
 from uavlab.core.errors import ConfigError, DivergedError, FileError, reason_of
@@ -19,9 +20,12 @@ from uavlab.core.installation import program
 from uavlab.core.text import one_line
 from uavlab.experiment import scores
 from uavlab.experiment.config import Config, Layer, configure, toggle_layer
-from uavlab.experiment.names import require_preset
+from uavlab.experiment.names import DIGEST, own_digest, require_preset
 from uavlab.experiment.run import Run
-from uavlab.experiment.run_dir import CONFIG, lock_owner, sign_lock
+from uavlab.experiment.run_dir import CONFIG, lock_owner, newest_meta, read_status, sign_lock
+from uavlab.experiment.run_state import not_exact
+from uavlab.experiment.sizes import AUTO, AUTOMATIC
+from uavlab.experiment.validation import MAX_LISTED, problems_of, strict_model
 from uavlab.storage.files import json_digest, read_json, write_json
 from uavlab.sweeps.spec import Sweep
 
@@ -30,7 +34,23 @@ FINAL = ("complete", "diverged")  # results that the same trial would have again
 WAIT = 120  # s until an earlier process of a trial, which was asked to stop, has ended
 LIMIT = 300  # characters of a reason
 EPISODES_SEED = 0
+Count = Annotated[int, Ge(0)]
+FAILED = {"status": (Literal["diverged", "refused", "failed"], ...), "reason": (str, ...), "episodes": (Count, ...)}
+COMPLETE = {
+    **FAILED,
+    "status": (Literal["complete"], ...),
+    "score": (float | None, ...),
+    "figures": (dict[str, float | None], ...),
+    "updates": (Count, ...),
+    "best_update": (int, ...),
+    "seconds": (float, ...),
+    "digest": (str, ...),
+    "device": (str | None, ...),
+    "not_exact": (list[str], ...),
+}
+FAILED_RESULT, COMPLETE_RESULT = strict_model(FAILED), strict_model(COMPLETE)
 Result = dict[str, Any]
+"""What a trial ended with: the keys of ``COMPLETE``, or of ``FAILED``."""
 
 
 @dataclass(frozen=True)
@@ -78,21 +98,51 @@ def grid_trials(sweep: Sweep) -> Plan:
 
 
 def read_result(folder: Path, episodes: int) -> Result | None:
-    """Return the result of a trial, scored in so many episodes; None if there is no such result."""
-    try:
-        result = read_json(folder / RESULT)
-    except FileError:
-        return None
-    known = result.get("status") in FINAL and result.get("episodes") == episodes
+    """Return the result of a trial, scored in so many episodes; None if there is no such result.
+
+    Raises:
+        FileError: As for ``last_result``.
+    """
+    result = last_result(folder)
+    known = result is not None and result["status"] in FINAL and result["episodes"] == episodes
     return result if known else None
 
 
 def last_result(folder: Path) -> Result | None:
-    """Return the result of the last process of a trial, of any status; None if there is none."""
-    try:
-        return read_json(folder / RESULT)
-    except FileError:
+    """Return the result of the last process of a trial, of any status; None if there is none.
+
+    Raises:
+        FileError: The file is damaged or was edited, or a complete trial has not the run that was scored.
+    """
+    path = folder / RESULT
+    if not os.path.lexists(path):
         return None
+    again = f"delete {path}, and the next call scores the run again."
+    try:
+        stored = read_json(path)
+    except FileError as error:
+        raise FileError(f"{str(error).removesuffix('.')}; {again}") from error
+    result = {name: value for name, value in stored.items() if name != DIGEST}
+    model = COMPLETE_RESULT if stored.get("status") == "complete" else FAILED_RESULT
+    problems = ["it does not match its own digest"] * (stored.get(DIGEST) != own_digest(stored))
+    if problems := problems or problems_of(model, result):
+        raise FileError(f"{path}: damaged or edited: {'; '.join(problems)}; {again}")
+    same = read_status(folder).get("digest") == result.get("digest")
+    if result["status"] == "complete" and not (same and newest_meta(folder)):
+        raise FileError(
+            f"{folder}: is of another run than its {RESULT}, or has lost its run.json or its checkpoints; expected "
+            f"digest {result['digest'][:12]}; delete the folder, and the next call trains it again."
+        )
+    return result
+
+
+def write_result(folder: Path, result: Result) -> None:
+    """Write the result of a trial with its digest.
+
+    Raises:
+        ResourceError: It cannot be written.
+    """
+    write_json(folder / RESULT, {**result, DIGEST: own_digest(result)})
 
 
 def configure_trial(request: Mapping[str, Any]) -> Config:
@@ -105,6 +155,25 @@ def configure_trial(request: Mapping[str, Any]) -> Config:
     toggles = settings.pop("toggles", None)
     named = [] if toggles is None else [toggle_layer(toggles, settings.get("device"))]
     return configure(request["preset"], *named, Layer(settings, {}))
+
+
+def require_configurable(trials: Iterable[Trial]) -> None:
+    """Return if the settings of all trials fit each other; sizes that are ``auto`` are not measured.
+
+    Raises:
+        ConfigError: Some do not; the message lists them.
+    """
+    wrong = dict[str, str]()
+    for trial in {(each.preset, json.dumps(each.settings)): each for each in trials}.values():
+        settings = {name: 1 if name in AUTOMATIC and value == AUTO else value for name, value in trial.settings.items()}
+        try:
+            configure_trial({"preset": trial.preset, "settings": {**settings, "seed": trial.seed, "runs": 1}})
+        except ConfigError as error:
+            varied = ", ".join(f"{name}={value}" for name, value in trial.varied.items())
+            wrong.setdefault(str(error).removesuffix("."), varied)
+    texts = [f"{text} (with {varied})" if varied else text for text, varied in wrong.items()]
+    if texts:
+        raise ConfigError(f"sweep: {'; '.join(texts[:MAX_LISTED])}. Change settings or grid.")
 
 
 def run_trial(folder: Path, request: Mapping[str, Any], stop: Event) -> Result | None:
@@ -141,7 +210,7 @@ def run_trial(folder: Path, request: Mapping[str, Any], stop: Event) -> Result |
             result = {"episodes": request["episodes"], **result}
             result["reason"] = one_line(result.get("reason", ""))[:LIMIT]
             folder.mkdir(exist_ok=True)
-            write_json(folder / RESULT, result)
+            write_result(folder, result)
         return result
     finally:
         lock.release()
@@ -157,7 +226,7 @@ def _train_and_score(folder: Path, request: Mapping[str, Any], stop: Event) -> R
     if not run.done:
         return None
     trained, env = run.trained(), run.config.evaluation
-    figures = scores.measure(trained, request["episodes"], EPISODES_SEED, False)
+    figures = scores.measure(trained, request["episodes"], EPISODES_SEED, trained.config.run.evaluate_mean_action)
     means = {name: _finite(values.double().mean().item()) for name, values in figures.items()}
     return {
         "status": "complete",
@@ -168,7 +237,7 @@ def _train_and_score(folder: Path, request: Mapping[str, Any], stop: Event) -> R
         "seconds": round(run.seconds, 3),
         "digest": run.digest,
         "device": run.machine.get("device"),
-        "not_exact": run.not_exact_reasons,
+        "not_exact": not_exact(run),
     }
 
 

@@ -1,5 +1,6 @@
 """The flights of a task by number, as columns: simulated from their seeds, or read from a folder of logs."""
 
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -63,6 +64,8 @@ def read(path: Path, mapping: ColumnMap | None = None, least: int = 1) -> Column
     flight = resample(log, RATE, [*INPUTS, *(name for name in TRUTH if name in log.columns)])
     if (rows := len(flight["x"])) < least:
         raise FileError(f"{path}: {rows} rows at {RATE} a second; a window and what follows it are {least}.")
+    for note in log.notes:
+        warnings.warn(f"{path}: {note}", stacklevel=2)
     return {name: torch.from_numpy(values) for name, values in flight.items()}
 
 

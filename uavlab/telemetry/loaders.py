@@ -11,12 +11,11 @@ from weakref import finalize
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from uavlab.core.errors import ResourceError
-from uavlab.core.extras import require
 from uavlab.core.types import Scale
 from uavlab.telemetry.dataset import FlightDataset, Windows
 
@@ -137,22 +136,16 @@ class ItemDataset(Dataset):
     """
 
     def __init__(self, flights: FlightDataset, scale: Scale, window: int, horizon: int, cached: bool = False) -> None:
-        """Copy flights that are not normalised, and build a fitted scaler from ``scale``."""
-        require("telemetry", "loader=per_item", "sklearn")
-        from sklearn.preprocessing import StandardScaler
-
+        """Copy flights that are not normalised."""
         self.inputs, self.truth, self.tracking_error = (
             leaf.double().cpu().numpy() for leaf in (flights.inputs, flights.truth, flights.tracking_error)
         )
         self.window, self.horizon = window, horizon
-        self.scaler = StandardScaler()
-        self.scaler.mean_, self.scaler.scale_ = (each.double().cpu().numpy() for each in (scale.center, scale.spread))
-        self.scaler.var_, self.scaler.n_features_in_ = self.scaler.scale_**2, self.inputs.shape[1]
+        self.center, self.spread = (part.double().cpu().numpy() for part in (scale.center, scale.spread))
         self.cached = cached
         if cached:
             self.inputs, self.truth, self.tracking_error = (
-                part.astype(np.float32)
-                for part in (self.scaler.transform(self.inputs), self.truth, self.tracking_error)
+                part.astype(np.float32) for part in (self._normal(self.inputs), self.truth, self.tracking_error)
             )
 
     def __getitem__(self, begin: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -160,9 +153,12 @@ class ItemDataset(Dataset):
         end = begin + self.window
         parts = [self.inputs[begin:end], self.truth[end - 1], self.tracking_error[end : end + self.horizon]]
         if not self.cached:
-            parts = [part.astype(np.float32) for part in (self.scaler.transform(parts[0]), *parts[1:])]
+            parts = [part.astype(np.float32) for part in (self._normal(parts[0]), *parts[1:])]
         inputs, truth, error = map(torch.from_numpy, parts)
         return inputs, truth, error
+
+    def _normal(self, rows: Float64[np.ndarray, "rows F"]) -> Float64[np.ndarray, "rows F"]:
+        return (rows - self.center) / self.spread
 
 
 def load_batches(

@@ -50,6 +50,7 @@ class EnvReport:
     returns: tuple[float, ...]  # of whole episodes with random actions, mean over agents
     effect: tuple[float, float]  # largest change of an observation and of a reward from random to zero actions
     syncs: tuple[str, ...]  # lines at which a GPU waits for the host, and why
+    not_exact: tuple[str, ...] = ()  # why runs cannot be repeated bit for bit
 
     def __repr__(self) -> str:
         """Describe the checks, one fact per line."""
@@ -79,6 +80,7 @@ class EnvReport:
             )
             + (f"  actions   change {effect}" if any(self.effect) else warning)
             + deaths * (self.unmarked > 0)
+            + "".join(f"\n  WARNING   not exact: {each}" for each in self.not_exact)
             + "".join(f"\n  WARNING   {each}: a GPU waits, and CUDA graphs cannot hold it" for each in self.syncs)
         )
 
@@ -92,6 +94,7 @@ def check_form(env: Env) -> None:
     """
     _check_parameters(env)
     _check_metrics(env)
+    _check_chance(env)
     CheckedRollout(env, 2, "random", torch.float32).step()
 
 
@@ -120,6 +123,7 @@ def check_env(env: Env | str, worlds: int = 7, steps: int = 300) -> EnvReport:
         refuse("check_env", f"the class {env.__name__}", "an object of it", do)
     _check_parameters(env)
     _check_metrics(env)
+    _check_chance(env)
     counts: Counter[str] = Counter()
     random: list[dict[str, Tensor]] = []
     returns: list[float] = []
@@ -149,6 +153,7 @@ def check_env(env: Env | str, worlds: int = 7, steps: int = 300) -> EnvReport:
         returns=tuple(returns),
         effect=_effect(random, [still.step() for _ in range(steps)]),
         syncs=_syncs(env),
+        not_exact=tuple(env.inexact()) if hasattr(env, "inexact") else (),
     )
 
 
@@ -210,6 +215,12 @@ def _check_parameters(env: Env) -> None:
     if not isinstance(spec.groups, tuple) or len(spec.groups) != spec.agents:
         expected = f"a tuple of {spec.agents} labels, one per agent"
         refuse(f"{name}.spec.groups", repr(spec.groups), expected, "Agents with equal labels are interchangeable.")
+
+
+def _check_chance(env: Env) -> None:
+    """Compare the copies of an environment that has some; that they differ is no violation."""
+    if hasattr(env, "check_chance"):
+        env.check_chance()
 
 
 def _check_metrics(env: Env) -> None:

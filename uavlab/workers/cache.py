@@ -23,6 +23,7 @@ from uavlab.workers.processes import TRIES, Workers, with_notes
 SHOWN = 2  # worlds in one message
 MOST = 4  # environments whose workers run at the same time in this process
 INEXACT = "an episode that was played again with its seed and actions went another way"
+SEED = 7  # of the episodes by which copies are compared before they are used
 
 
 def key_of(before: int, numbers: bytes) -> int:
@@ -62,6 +63,7 @@ class Cache:
 
     Attributes:
         counts: ``restarts`` of workers, worlds ``rebuilt``, and those that came out otherwise (``inexact``).
+        reason: Why worlds cannot be repeated bit for bit; empty where nothing was noticed.
     """
 
     def __init__(self, origin: Origin, description: Description, workers: int, copies: int, timeout_s: float) -> None:
@@ -70,6 +72,7 @@ class Cache:
         self.count = workers or usable_cores()
         self.copies = copies
         self.counts: Counter[str] = Counter()
+        self.reason = ""
         self.lock = threading.Lock()
         self.workers: Workers | None = None
         self.live: OrderedDict[int, int] = OrderedDict()  # rows by fingerprint, the one used longest ago first
@@ -95,6 +98,42 @@ class Cache:
                 self.live[world.after] = places[world.number]
             return Rows(*(array[index] for array in workers.rows))
 
+    def check_chance(self) -> None:
+        """Compare start and first step of an episode with those on a used copy and in another one, from one seed.
+
+        An environment that fails here fails again where it is stepped, which says what it was doing.
+        """
+        with self.lock:
+            workers, load = self._ready(2), Counter[int]()
+            copy, other = self._take(load), self._take(load)
+            results = []
+            for pairs in ({copy: SEED, other: SEED}, {copy: None, other: None}, {copy: SEED}, {copy: None}):
+                if any(workers.run(pairs, self.timeout_s)):
+                    return self._end()
+                for row in pairs:
+                    _, *after = (array[row] for array in workers.rows)
+                    results.append(np.concatenate([array.ravel() for array in after]))
+                    workers.rows.action[row] = workers.rows.legal[row].argmax(-1)[:, None] if after[1].size else 0
+            self._release(copy)
+            self._release(other)
+        start, start_there, step, step_there, start_again, step_again = results
+        for what, first, there, again in (
+            (f"reset(seed={SEED})", start, start_there, start_again),
+            (f"a step after reset(seed={SEED})", step, step_there, step_again),
+        ):
+            for place, numbers in (("on a used copy", again), ("in another copy", there)):
+                if not np.array_equal(first, numbers, equal_nan=True):
+                    return self.notice(f"{what} gave other numbers {place}")
+        return None
+
+    def notice(self, text: str) -> None:
+        """Count that numbers cannot be repeated; the first time is a warning."""
+        self.counts["inexact"] += 1
+        if not self.reason:
+            self.reason = text
+            advice = "draw all chance from self.np_random. The run goes on, and is listed as not exact."
+            warnings.warn(f"{self.origin.name}: {text}; {advice}", FallbackWarning, stacklevel=2)
+
     def release(self, keys: Sequence[int]) -> None:
         """Free the copies of worlds that have ended."""
         with self.lock:
@@ -108,10 +147,10 @@ class Cache:
             self._end()
 
     def _end(self) -> None:
-        if self.workers is not None:
-            self.workers.close()
-        self.workers = None
+        workers, self.workers = self.workers, None
         self._forget()
+        if workers is not None:
+            workers.close()
 
     def _ready(self, batch: int) -> Workers:
         """Return running workers with rows for a batch."""
@@ -214,10 +253,7 @@ class Cache:
 
     def _compare(self, obs: np.ndarray, before: np.ndarray) -> None:
         if not np.array_equal(obs, before, equal_nan=True):
-            self.counts["inexact"] += 1
-            if self.counts["inexact"] == 1:
-                text = f"{self.origin.name}: {INEXACT}; expected that reset(seed=...) decides all chance of an episode."
-                warnings.warn(text, FallbackWarning, stacklevel=2)
+            self.notice(INEXACT)
 
     def _text(self, failure: dict[str, Any], of: dict[int, World]) -> str:
         world = of[failure["row"]]
@@ -225,7 +261,7 @@ class Cache:
         if "refused" in failure:
             return f"{where}: {failure['refused']}."
         return (
-            f"{where}: {failure['doing']} raised {failure['raised']}; expected a result. For its traceback: "
+            f"{where}: {failure['doing']} raised {failure['raised']}. For its traceback: "
             f"`{program()} --traceback check {shlex.quote(self.origin.name)}`."
         )
 
@@ -273,3 +309,4 @@ def close_all(name: str = "") -> None:
     for (process, own, *_), cache in _CACHES.items():
         if process == os.getpid() and name in ("", own):  # not those of a process that was copied
             cache.close()
+            cache.reason = "" if name else cache.reason  # its code has changed

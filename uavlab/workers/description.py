@@ -3,14 +3,14 @@
 import math
 import mmap
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 ALIGN = 64  # bytes
-GOES_ON, TERMINATED, TRUNCATED = 0, 1, 2  # ends of an agent with a step
+GOES_ON, TERMINATED, TRUNCATED, UNSEEN = 0, 1, 2, 3  # ends of an agent with a step; a cut without an observation
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class Agent:
         obs: Numbers that it observes.
         action: Dimensions of its actions; 0 where it chooses.
         choices: Moves among which it chooses; 0 where it acts continuously.
+        bounds: Lowest and highest number of its actions; empty where it chooses.
+        masked: Whether a mask says which moves are open.
     """
 
     name: str
@@ -30,6 +32,20 @@ class Agent:
     obs: int
     action: int
     choices: int
+    bounds: tuple[float, ...] = ()
+    masked: bool = field(default=False, compare=False)
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Numbers that it observes, dimensions of its actions, and moves: equal ones where agents share a network."""
+        return self.obs, self.action, self.choices
+
+    def __str__(self) -> str:
+        """Return what it observes and does as text."""
+        low, high = self.bounds or (0, 0)
+        moves = f"{self.choices} moves{', masked' * self.masked}"
+        acts = f"{self.action} action{'s' * (self.action > 1)} in [{low:g}, {high:g}]"
+        return f"{self.obs} number{'s' * (self.obs > 1)}, {moves if self.choices else acts}"
 
 
 @dataclass(frozen=True)
@@ -40,11 +56,15 @@ class Description:
         agents: Its agents, those of a group one after the other.
         horizon: Steps after which it ends an episode, if it says so.
         single: Whether it is one of Gymnasium.
+        limit: What says after how many steps.
+        notes: What the environment seems to say, and is not used.
     """
 
     agents: tuple[Agent, ...]
     horizon: int | None
     single: bool
+    limit: str = ""
+    notes: tuple[str, ...] = field(default=(), compare=False)
 
     def as_json(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -53,7 +73,8 @@ class Description:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Description":
         """Return the description that ``as_json`` wrote."""
-        return cls(tuple(Agent(**each) for each in values["agents"]), values["horizon"], values["single"])
+        agents = tuple(Agent(**{**agent, "bounds": tuple(agent["bounds"])}) for agent in values["agents"])
+        return cls(**{**values, "agents": agents, "notes": tuple(values["notes"])})
 
     @cached_property
     def text(self) -> str:
@@ -71,7 +92,7 @@ def difference(other: Description, expected: Description) -> str:
     if count != least:
         return f"{count} agents; expected {least}"
     for one, twin in zip(other.agents, expected.agents, strict=True):
-        for name in (field.name for field in fields(Agent)):
+        for name in (each.name for each in fields(Agent) if each.compare):
             if (got := getattr(one, name)) != (wanted := getattr(twin, name)):
                 return f"{name}={got} of agent {one.name}; expected {wanted}"
     if other.horizon != expected.horizon:

@@ -1,5 +1,6 @@
 """External environments as ``Env``: pure functions of a state that holds a seed and the actions since its start."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -11,13 +12,20 @@ from annotated_types import Ge, Gt, Le
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from uavlab.core.errors import ConfigError, FallbackWarning
 from uavlab.core.groups import team_spec
 from uavlab.core.registry import Resume
-from uavlab.core.types import ChoiceObs, EnvSpec, Group, Metric, tensors, tree_map
-from uavlab.workers.cache import INEXACT, Cache, World, cache_for, key_of
-from uavlab.workers.description import TERMINATED, TRUNCATED, Description, Rows
+from uavlab.core.types import ChoiceObs, EnvSpec, Group, Metric, Rule, tensors, tree_map
+from uavlab.workers.cache import Cache, World, cache_for, key_of
+from uavlab.workers.description import TERMINATED, TRUNCATED, UNSEEN, Description, Rows
+from uavlab.workers.grouping import Grouping
 from uavlab.workers.names import Origin
 
+SAME_GROUPS: Rule = (
+    ("groups", "eval_groups"),
+    lambda groups, evaluation: evaluation in (None, groups),
+    "eval_groups {1} is another one than groups {0}: networks are shared as in training; leave it out",
+)
 HORIZON = 1000  # of an environment that does not say how long its episodes are
 
 
@@ -60,28 +68,74 @@ class External:
         copies: Copies of the environment in all workers; more worlds than that at once make more.
         timeout_s: Seconds that a worker may take to step all its worlds once, after which it is replaced; to make
             copies of the environment, it may take two minutes more.
+        groups: Agents that share networks: those with equal spaces whose names differ by what counts alone, such as a
+            number (names), all, which must have equal spaces, or each by itself.
         horizon: Steps after which an episode is truncated.
     """
 
     workers: Annotated[int, Ge(0), Le(256), Resume.SAME] = 0
     copies: Annotated[int, Ge(1), Le(100_000), Resume.SAME] = 256
     timeout_s: Annotated[float, Gt(0), Le(86_400), Resume.SAME] = 60.0
+    groups: Grouping = "names"
     horizon: Annotated[int, Ge(1), Le(100_000)] = HORIZON
 
     origin: ClassVar[Origin]
     description: ClassVar[Description]
-    metrics: ClassVar[tuple[Metric, ...]] = ()
     score: ClassVar[dict[str, float]] = {"return": 1.0}
-    group_scores: ClassVar[dict[str, dict[str, float]]] = {}
+    rules: ClassVar[tuple[Rule, ...]] = (SAME_GROUPS,)
     host_work: ClassVar[str] = "worlds are stepped in other processes, which no CUDA graph holds"
+
+    def __post_init__(self) -> None:
+        """Refuse one group of agents with unlike spaces.
+
+        Raises:
+            ConfigError: There are such agents.
+        """
+        first, *others = self.description.agents
+        unlike = next((agent for agent in others if agent.sizes != first.sizes), None)
+        if self.groups == "all" and unlike is not None:
+            raise ConfigError(
+                f"{self.origin.name}: groups=all, but {first.name} has {first}, and {unlike.name} {unlike}; expected "
+                "equal spaces: set groups=names or groups=each."
+            )
 
     @cached_property
     def spec(self) -> EnvSpec:
         """Shapes, limits and noise of the environment."""
         spec = team_spec(
-            *groups_of(self.description), horizon=self.horizon, initial_noise=2, deaths=len(self.description.agents) > 1
+            *groups_of(self.description, self.groups),
+            horizon=self.horizon,
+            initial_noise=2,
+            deaths=len(self.description.agents) > 1,
         )
         return replace(spec, parts=()) if len(spec.parts) == 1 else spec
+
+    @cached_property
+    def metrics(self) -> tuple[Metric, ...]:
+        """The return of each group, if there are several."""
+        return tuple(Metric(f"{part.name}_return", "sum") for part in self.spec.parts)
+
+    @cached_property
+    def group_scores(self) -> dict[str, dict[str, float]]:
+        """The score of each group, if there are several."""
+        return {part.name: {f"{part.name}_return": 1.0} for part in self.spec.parts}
+
+    @property
+    def reading(self) -> str:
+        """What was read of the environment, as a line of text, with the settings that change it."""
+        agents, groups = self.description.agents, groups_of(self.description, self.groups)
+        count = f"{len(agents)} agent{'s' * (len(agents) > 1)}"
+        if len(agents) > 1:
+            count += f" in {len(groups)} group{'s' * (len(groups) > 1)} by groups={self.groups}"
+        starts = [sum(group.agents for group in groups[:n]) for n in range(len(groups))]
+        kinds = [str(agents[start]) for start in starts]
+        parts = [f"{group.agents} {group.name} ({kind})" for group, kind in zip(groups, kinds, strict=True)]
+        what = f"{count}, {kinds[0]}" if len(groups) == 1 else f"{count}: {', '.join(parts)}"
+        deaths = "; an agent may end before the others" if len(agents) > 1 else ""
+        limit = self.description.limit or "default, as the environment does not say"
+        if self.horizon != (self.description.horizon or HORIZON):
+            limit = "the setting horizon"
+        return f"{what}{deaths}; horizon {self.horizon} by {limit}"
 
     def initial(self, noise: Float[Tensor, "B 2"]) -> State:
         """Start worlds with seeds from 0 to 2^31 - 1 by the noise (host sync)."""
@@ -118,6 +172,7 @@ class External:
         rows = self._cache.bring(worlds)
         keys = torch.tensor([world.after for world in worlds], device=at.device)
         ended, cut = _ends(rows, state.ended[at])
+        self._count_unseen(rows)
         after = replace(
             still,
             key=still.key.index_put((at,), keys),
@@ -153,15 +208,38 @@ class External:
 
     def record(self) -> dict[str, Any]:
         """Return what happened to workers and worlds since this process began, for the record of a run."""
-        return {"workers": self._cache.count, **self._cache.counts}
+        notes = {"notes": list(self.description.notes)} if self.description.notes else {}
+        return {"read": self.reading, **notes, "workers": self._cache.count, **self._cache.counts}
 
     def inexact(self) -> list[str]:
         """Return why a run cannot be repeated bit for bit."""
-        return [f"{self.origin.name}: {INEXACT}"] if self._cache.counts["inexact"] else []
+        reason = self._cache.reason
+        return [f"{self.origin.name}: {reason}"] if reason else []
+
+    def check_chance(self) -> None:
+        """Compare copies of the environment from one seed; where they differ, warn, and remember it for ``inexact``."""
+        self._cache.check_chance()
+
+    def notice(self, text: str) -> None:
+        """Warn that numbers came out otherwise than before, and remember it for ``inexact``."""
+        self._cache.notice(text)
 
     @property
     def _cache(self) -> Cache:
         return cache_for(self.origin, self.description, self.workers, self.copies, self.timeout_s)
+
+    def _count_unseen(self, rows: Rows) -> None:
+        """Count agents that were cut without a last observation, and warn of the first."""
+        world, agent = np.nonzero(rows.end == UNSEEN)
+        if len(agent) and not self._cache.counts["unseen"]:
+            warnings.warn(
+                f"{self.origin.name}: step truncated {self.description.agents[agent[0]].name} without a last "
+                "observation, so this counts as an end, and no value follows it; return the observation of every agent "
+                "that is truncated. Further ones are counted in run.json.",
+                FallbackWarning,
+                stacklevel=2,
+            )
+        self._cache.counts["unseen"] += len(world)
 
     def _blank(self, seed: Int[Tensor, " B"], noise: Tensor) -> State:
         spec, zero, agents = self.spec, torch.zeros_like(seed), (len(seed), self.spec.agents)
@@ -206,15 +284,13 @@ class External:
         return ChoiceObs(obs, torch.from_numpy(rows.legal).to(like.device)) if self.spec.choices else obs
 
 
-def groups_of(description: Description) -> list[Group]:
-    """Return the groups of an environment, in the order of its agents."""
+def groups_of(description: Description, how: Grouping = "names") -> list[Group]:
+    """Return the groups of an environment, in the order of its agents, which is by name."""
     named: dict[str, list[Any]] = {}
     for agent in description.agents:
-        named.setdefault(agent.group, []).append(agent)
-    return [
-        Group(name, len(members), members[0].obs, members[0].action, members[0].choices)
-        for name, members in named.items()
-    ]
+        key = {"names": agent.group, "each": agent.name, "all": description.agents[0].group}[how]
+        named.setdefault(key, []).append(agent)
+    return [Group(name, len(members), *members[0].sizes) for name, members in named.items()]
 
 
 def _put(tree: Any, at: Int[Tensor, " K"], values: Any) -> Any:
@@ -227,4 +303,4 @@ def _ends(rows: Rows, before: Bool[Tensor, "K A"]) -> tuple[Bool[Tensor, "K A"],
     end = torch.from_numpy(rows.end).to(before.device)
     over = (before | (end > 0)).all(-1)
     cut = over & (end == TRUNCATED).any(-1)
-    return before | (end == TERMINATED) | ((end == TRUNCATED) & ~cut[:, None]), cut
+    return before | (end == TERMINATED) | (end == UNSEEN) | ((end == TRUNCATED) & ~cut[:, None]), cut

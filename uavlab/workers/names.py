@@ -25,6 +25,7 @@ from uavlab.core.text import quote, yaml_value
 
 FORMS = "gymnasium:ID, pettingzoo:MODULE, MODULE:FACTORY or FILE.py:FACTORY, then ,ARGUMENT=VALUE"
 PACKAGES = {"gymnasium": ("gymnasium",), "pettingzoo": ("gymnasium", "pettingzoo"), "factory": ("gymnasium",)}
+LONGEST = 1000  # characters of a name
 Scalar = bool | int | float | str | None
 
 
@@ -59,6 +60,11 @@ def parse(name: str) -> Origin:
         ConfigError: The name has another form, or a value is none that a name can hold.
         MissingPackageError: Gymnasium or PettingZoo is not installed.
     """
+    if len(name) > LONGEST:
+        raise ConfigError(
+            f"{quote(name)}: {len(name):,} characters; expected at most {LONGEST:,}: let a function of your own hold "
+            "the arguments."
+        )
     head, *pairs = name.split(",")
     scheme, _, rest = head.partition(":")
     kind = scheme if scheme in PACKAGES else "factory"

@@ -11,13 +11,13 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache, partial
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from uavlab.core.errors import ConfigError, ResourceError
+from uavlab.core.errors import ConfigError, FallbackWarning, ResourceError
 from uavlab.core.installation import PACKAGE
 from uavlab.core.text import printable
 from uavlab.workers.description import Description, Rows, difference, memory_bytes, rows_in
@@ -26,21 +26,13 @@ from uavlab.workers.names import Origin
 QUIET = {"OMP_NUM_THREADS": "1", "SDL_VIDEODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
 TRIES = 3  # in which a worker may be lost while it starts, or workers in one step
 START_S = 120.0  # seconds for a worker to import the environment and make a first one
+CLOSE_S = 5.0  # seconds for all workers to close their copies
 STACK_S = 1.0  # seconds for a worker that does not answer to write where it is
 FRAME = re.compile(r'File "(.+)", line (\d+) in (.+)')  # of the standard library's fault handler
 
 
 class Lost(Exception):  # noqa: N818 - the caller starts another worker
     """A worker has died or does not answer; the message says which of them."""
-
-
-@lru_cache
-def _launcher(process: int) -> ThreadPoolExecutor:
-    """Return a thread of this process that starts workers.
-
-    Linux ends a worker with the thread that started it, and other threads, such as that of a live run, may end before.
-    """
-    return ThreadPoolExecutor(1, "launcher")
 
 
 class Worker:
@@ -50,28 +42,27 @@ class Worker:
         """Start the process; ``describe`` waits until it is ready."""
         self.stack = _shared_file(0)
         self.socket, its = socket.socketpair()
-        numbers = map(str, (its.fileno(), os.getpid(), self.stack.fileno()))
+        alive, self.alive = os.pipe()
+        numbers = map(str, (its.fileno(), alive, self.stack.fileno()))
         words = [sys.executable, "-P", "-m", "uavlab.workers.worker", *numbers]
         home = os.pathsep.join([str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-        start = partial(
-            subprocess.Popen,
-            words,
-            env={**os.environ, **QUIET, "PYTHONPATH": home},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=[its.fileno(), self.stack.fileno(), *([] if memory is None else [memory])],
-            process_group=0,  # signals of a terminal are for the process that trains
-        )
         try:
-            self.process: subprocess.Popen[Any] = _launcher(os.getpid()).submit(start).result()
+            self.process = subprocess.Popen(
+                words,
+                env={**os.environ, **QUIET, "PYTHONPATH": home},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[its.fileno(), alive, self.stack.fileno(), *([] if memory is None else [memory])],
+                process_group=0,  # signals of a terminal are for the process that trains; what it starts ends with it
+            )
         except OSError:
-            self.socket.close()
-            self.stack.close()
+            self._release()
             raise
         finally:
             its.close()
-        self.rest = b""
+            os.close(alive)
+        self.rest, self.hangs = b"", False
         call = {"kind": origin.kind, "target": origin.target, "factory": origin.factory}
         task = {"origin": {**call, "arguments": dict(origin.arguments)}, "memory": memory, "copies": copies}
         self.send({**task, "path": sys.path})
@@ -95,6 +86,7 @@ class Worker:
                 self.socket.settimeout(max(deadline - time.monotonic(), 1e-3))
                 part = self.socket.recv(1 << 16)
             except TimeoutError:
+                self.hangs = True
                 raise Lost(f"it did not answer in time{self._place(signal.SIGUSR1)}") from None
             except OSError:
                 part = b""
@@ -132,12 +124,36 @@ class Worker:
         frames = [each for each in FRAME.finditer(text.decode(errors="replace")) if not _is_ours(each[1])]
         return "".join(f", in {each[3]} at {os.path.basename(each[1])}:{each[2]}" for each in frames[:1])
 
-    def close(self) -> None:
-        """End the process."""
-        self.process.kill()
+    def ask_to_close(self) -> None:
+        """Ask the process to close its copies and to end; do not wait for it."""
+        with suppress(OSError):  # it has ended
+            self.socket.shutdown(socket.SHUT_WR)
+
+    def close(self, deadline: float = 0.0) -> str:
+        """End the process and all that it started; return why its copies were not closed before the deadline."""
+        why = ""
+        if self.alive < 0:  # it was closed before
+            return why
+        if deadline and not self.hangs and self.process.poll() is None:
+            self.ask_to_close()
+            try:
+                while "closed" not in (answer := self.receive(deadline)):  # others are of steps before
+                    pass
+                why = answer["closed"] and f"it raised {answer['closed']}"
+            except Lost as error:
+                why = str(error) if self.hangs else ""  # else it has ended by itself
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        self._release()
+        return why
+
+    def _release(self) -> None:
         self.socket.close()
         self.stack.close()
+        if self.alive >= 0:
+            os.close(self.alive)
+        self.alive = -1
 
 
 def _is_ours(file: str) -> bool:
@@ -174,7 +190,26 @@ def describe(origin: Origin) -> Description:
     except Lost as error:
         raise _never_ready(origin, error) from None
     finally:
-        worker.close()
+        _close_all(origin, [worker])
+
+
+def _close_all(origin: Origin, workers: Sequence[Worker]) -> None:
+    """Close workers side by side, with one warning if copies of an environment could not be closed."""
+    for worker in workers:
+        worker.ask_to_close()
+    deadline = time.monotonic() + CLOSE_S
+    try:
+        reasons = [why for worker in workers if (why := worker.close(deadline))]
+    finally:  # after an interrupt, too
+        for worker in workers:
+            worker.close()
+    if reasons:
+        warnings.warn(
+            f"{origin.name}: close of an environment failed, because {reasons[0]}; what it started was killed. "
+            f"Expected an end within {CLOSE_S:g} s.",
+            FallbackWarning,
+            stacklevel=2,
+        )
 
 
 def _never_ready(origin: Origin, error: Lost) -> ConfigError:
@@ -278,10 +313,9 @@ class Workers:
 
     def close(self) -> None:
         """End all workers; their memory goes when nothing refers to it."""
-        for worker in self.each:
-            worker.close()
-        self.each = []
         self.file.close()
+        workers, self.each = self.each, []
+        _close_all(self.origin, workers)
 
 
 def _shared_file(size: int) -> BinaryIO:

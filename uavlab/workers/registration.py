@@ -1,6 +1,7 @@
 """Registration of an external environment under its name, from which it comes back in another process."""
 
 import sys
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Le
 
+from uavlab.core.errors import FallbackWarning
 from uavlab.core.registry import ENVIRONMENTS, Environment
 from uavlab.workers.description import Description
 from uavlab.workers.names import Origin, compose, is_external, parse
@@ -71,15 +73,14 @@ def _register(origin: Origin) -> None:
     _CODE[origin.name], description = _changed(origin), describe(origin)
     ENVIRONMENTS.pop(origin.name, None)
     ENVIRONMENTS.register(origin.name, _entry(origin, description))
+    for note in description.notes:
+        warnings.warn(f"{origin.name}: {note}.", FallbackWarning, stacklevel=4)
 
 
 def _entry(origin: Origin, description: Description) -> Environment:
     """Return the entry of an environment that exists; torch is not imported before."""
-    from uavlab.core.types import Metric
-    from uavlab.workers.env import HORIZON, External, groups_of
+    from uavlab.workers.env import HORIZON, External
 
-    groups = groups_of(description)
-    scores = {group.name: {f"{group.name}_return": 1.0} for group in groups} if len(groups) > 1 else {}
     fields = {
         "__doc__": External.__doc__,
         "__module__": External.__module__,
@@ -87,8 +88,6 @@ def _entry(origin: Origin, description: Description) -> Environment:
         "horizon": min(description.horizon or HORIZON, 100_000),
         "origin": origin,
         "description": description,
-        "metrics": tuple(Metric(f"{group}_return", "sum") for group in scores),
-        "group_scores": scores,
     }
     kind: Any = dataclass(frozen=True)(type(origin.name, (External,), fields))
-    return Environment(kind, "mappo" if groups[0].choices else "masac")
+    return Environment(kind, "mappo" if description.agents[0].choices else "masac")

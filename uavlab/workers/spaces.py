@@ -1,14 +1,30 @@
 """Spaces of Gymnasium as numbers: what an agent observes as a vector, and its actions from [-1, 1] or as moves."""
 
 import math
+import re
 import textwrap
+from collections.abc import Iterator, Mapping
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import numpy as np
 
+from uavlab.core.text import quote
+
 LARGEST = 20_000  # numbers that an agent may observe
 MOST_MOVES = 10_000
+FARTHEST = 1e6  # a bound of actions that somebody means
 MASK = "action_mask"
+LIKE_MASKS = re.compile("avail|legal|valid", re.I)  # words of other libraries for moves that are open
+OBSERVE = (
+    "return gymnasium.wrappers.TransformObservation(env, FUNCTION, SPACE) from a function of yours, where FUNCTION "
+    "makes an observation of SPACE, a smaller Box; a parallel environment returns such ones itself"
+)
+ACT = (
+    "return gymnasium.wrappers.TransformAction(env, FUNCTION, SPACE) from a function of yours, where FUNCTION makes an "
+    "action of the environment from one of SPACE, {}; a parallel environment has such an action_space itself"
+)
 
 
 class Refusal(Exception):  # noqa: N818 - it is no fault of the program
@@ -22,6 +38,9 @@ class Codec:
         obs: Numbers that it observes.
         action: Dimensions of its actions; 0 where it chooses.
         choices: Moves; 0 where it acts continuously.
+        bounds: Lowest and highest number of its actions; empty where it chooses.
+        mask: Keys that lead to the mask of moves in an observation; empty without one.
+        unused: Keys of an observation that seem to hold a mask, and hold none.
     """
 
     def __init__(self, agent: str, observation: Any, action: Any) -> None:
@@ -30,76 +49,118 @@ class Codec:
         Raises:
             Refusal: They are not served.
         """
+        from gymnasium import Space, spaces
+
+        self.agent = agent
+        for space, verb in ((observation, "observes"), (action, "acts in")):
+            if not isinstance(space, Space):
+                raise Refusal(
+                    f"{agent} {verb} {_text(space)} of module {type(space).__module__}; expected a space of "
+                    "gymnasium.spaces: make it of that package, which has the same names as gym."
+                )
+        self.bounds: tuple[float, ...] = ()
+        self.action = self.choices = 0
+        if isinstance(action, spaces.Discrete):
+            self.choices, self.first = int(action.n), int(action.start)
+            if self.choices > MOST_MOVES:
+                step = ACT.format("such as a Discrete of moves that stand for several, or a Box from -1 to 1")
+                raise Refusal(f"{agent} chooses among {self.choices:,} moves; expected at most {MOST_MOVES:,}: {step}.")
+        elif isinstance(action, spaces.Box) and math.prod(action.shape) > 0:
+            low, high = action.low.astype(np.float64), action.high.astype(np.float64)
+            self.bounds = float(low.min()), float(high.max())
+            if not np.abs(self.bounds).max() <= FARTHEST:
+                step = ACT.format(f"such as gymnasium.spaces.Box(-1, 1, {action.shape})")
+                raise Refusal(
+                    f"{agent} acts in {_text(action)}, which has no bounds; expected finite ones, up to "
+                    f"{FARTHEST:,.0f}: {step}."
+                )
+            self.low, self.half, self.kind, self.shape = low, (high - low) / 2, action.dtype, action.shape
+            self.action, self.top = math.prod(action.shape), high
+        else:
+            step = ACT.format("a Discrete of their combinations, or a Box with bounds")
+            raise Refusal(f"{agent} acts in {_text(action)}; expected Discrete, or Box with bounds: {step}.")
+        self._read_observation(observation)
+
+    def _read_observation(self, space: Any) -> None:
+        """Take the mask of moves out of a space, and count the numbers of the rest."""
         from gymnasium import spaces
 
-        self.agent, self.space, self.masked = agent, observation, False
-        if isinstance(observation, spaces.Dict) and {MASK, "observation"} == set(observation.keys()):
-            self.space, self.masked = observation["observation"], True
+        self.space, self.mask = _split(space) if self.choices else (space, ())
+        self.unused = [path[-1] for path, size in _entries(space) if path != self.mask and self._is_like(path, size)]
+        self.entry = None
+        if self.mask and len(self.space) == 1:
+            self.entry, self.space = next(iter(self.space.items()))
         self.plain = isinstance(self.space, spaces.Box)
         try:
             self.obs = int(spaces.flatdim(self.space))
         except (NotImplementedError, ValueError, TypeError) as error:
             raise Refusal(
-                f"{agent} observes {_text(self.space)}; expected a space that Gymnasium can flatten: wrap the "
-                "environment so that it returns one of Box."
+                f"{self.agent} observes {_text(self.space)}; expected a space that Gymnasium can flatten: {OBSERVE}."
             ) from error
         if not 1 <= self.obs <= LARGEST:
             raise Refusal(
-                f"{agent} observes {self.obs:,} numbers ({_text(self.space)}); expected 1 to {LARGEST:,}: wrap the "
-                "environment so that it returns features of its images."
-            )
-        self.action = self.choices = 0
-        if isinstance(action, spaces.Discrete):
-            self.choices, self.first = int(action.n), int(action.start)
-            if self.choices > MOST_MOVES:
-                raise Refusal(
-                    f"{agent} chooses among {self.choices:,} moves; expected at most {MOST_MOVES:,}: wrap the "
-                    "environment so that a move stands for several, or its actions are continuous."
-                )
-        elif isinstance(action, spaces.Box) and math.prod(action.shape) > 0:
-            low, high = action.low.astype(np.float64), action.high.astype(np.float64)
-            if not (np.isfinite(low).all() and np.isfinite(high).all() and np.isfinite(high - low).all()):
-                raise Refusal(
-                    f"{agent} acts in {_text(action)}, which has no bounds; expected finite ones: wrap the "
-                    "environment, for example by gymnasium.wrappers.RescaleAction, or clip its actions."
-                )
-            self.low, self.half, self.kind, self.shape = low, (high - low) / 2, action.dtype, action.shape
-            self.action, self.top = math.prod(action.shape), high
-        else:
-            raise Refusal(
-                f"{agent} acts in {_text(action)}; expected Discrete, or Box with bounds: wrap the environment so that "
-                "each combination of its parts is one move."
+                f"{self.agent} observes {self.obs:,} numbers ({_text(self.space)}); expected 1 to {LARGEST:,}: "
+                f"{OBSERVE}."
             )
 
-    def observe(self, seen: Any, info: Any) -> tuple[np.ndarray, Any]:
+    def _is_like(self, path: tuple[Any, ...], size: int) -> bool:
+        return "mask" in str(path[-1]).lower() or (size == self.choices > 0 and bool(LIKE_MASKS.search(str(path[-1]))))
+
+    def reads_mask(self, info: Mapping[Any, Any]) -> bool:
+        """Return whether a mask says which moves are open, in the observation or in infos."""
+        return bool(self.mask or (self.choices and MASK in info))
+
+    def notes(self, info: Mapping[Any, Any]) -> list[str]:
+        """Return a sentence for each key of an observation, or of infos, that seems to hold a mask and holds none."""
+        used = {MASK} if self.choices else set()
+        keys = [key for key, value in info.items() if key not in used and self._is_like((key,), np.size(value))]
+        step = f"call it {MASK}, with a 1 for each open move and a 0 for the others"
+        if not self.choices:
+            step = "actions are continuous; leave it out, or act by moves"
+        return [
+            *(f"key {quote(key)} is not used as a mask, but observed as numbers: {step}" for key in self.unused),
+            *(f"key {quote(key)} of infos is not used as a mask: {step}" for key in keys),
+        ]
+
+    def observe(self, seen: Any, info: Mapping[Any, Any]) -> tuple[np.ndarray, Any]:
         """Return an observation as numbers (O), and a mask of moves (E), None without one.
 
         Raises:
-            Refusal: They have another length than the spaces.
+            Refusal: They are not of the spaces.
         """
-        mask = info.get(MASK) if isinstance(info, dict) else None
-        if self.masked:
-            seen, mask = seen["observation"], seen[MASK]
-        if self.plain:
-            numbers = np.asarray(seen, np.float32).reshape(-1)
-        else:
-            from gymnasium.spaces import flatten
-
-            numbers = np.asarray(flatten(self.space, seen), np.float32).reshape(-1)
+        mask = info.get(MASK)
+        try:
+            if self.mask:
+                mask = reduce(getitem, self.mask, seen)
+            numbers = self._flat(seen if self.entry is None else seen[self.entry])
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise Refusal(
+                f"{self.agent} observed {quote(seen)}; expected one of {_text(self.space)}: return what its space "
+                "says at every step, or correct observation_space."
+            ) from error
         if len(numbers) != self.obs:
             raise Refusal(
                 f"{self.agent} observed {len(numbers)} numbers; expected {self.obs}, as its space says: return the "
                 "same shape at every step, or correct observation_space."
             )
-        if mask is None or not self.choices:
-            return numbers, None
-        mask = np.asarray(mask).astype(bool).reshape(-1)
-        if len(mask) != self.choices or not mask.any():
+        return numbers, None if mask is None or not self.choices else self._legal(mask)
+
+    def _flat(self, seen: Any) -> np.ndarray:
+        if self.plain:
+            return np.asarray(seen, np.float32).reshape(-1)
+        from gymnasium.spaces import flatten
+
+        return np.asarray(flatten(self.space, seen), np.float32).reshape(-1)
+
+    def _legal(self, mask: Any) -> np.ndarray:
+        """Return a mask as booleans (E)."""
+        numbers = np.asarray(mask).reshape(-1)
+        if len(numbers) != self.choices or not np.isin(numbers, (0, 1)).all():
             raise Refusal(
-                f"{MASK} of {self.agent} has {len(mask)} numbers, of which {mask.sum()} are not 0; expected "
-                f"{self.choices}, not all 0: leave a move open in every state."
+                f"{MASK} of {self.agent} is {quote(mask)}; expected {self.choices} numbers, 1 for each move that is "
+                "open and 0 for the others."
             )
-        return numbers, mask
+        return numbers.astype(bool)
 
     def act(self, numbers: np.ndarray) -> Any:
         """Return an action from numbers in [-1, 1], by ``low + (high - low) (x + 1) / 2``, or from that of a move."""
@@ -108,6 +169,31 @@ class Codec:
         unit = np.clip(numbers[: self.action].astype(np.float64), -1, 1).reshape(self.shape) + 1
         action = np.clip(self.low + self.half * unit, self.low, self.top)
         return (np.rint(action) if np.issubdtype(self.kind, np.integer) else action).astype(self.kind)
+
+
+def _split(space: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return a space without its mask of moves, and the keys that lead to the mask; a mask alone is observed, too."""
+    from gymnasium.spaces import Dict
+
+    if not isinstance(space, Dict):
+        return space, ()
+    if MASK in space.spaces:
+        rest = {key: inner for key, inner in space.items() if key != MASK}
+        return Dict(rest) if rest else space, (MASK,)
+    for key, inner in space.items():
+        rest, path = _split(inner)
+        if path:
+            return Dict({**space.spaces, key: rest}), (key, *path)
+    return space, ()
+
+
+def _entries(space: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], int]]:
+    """Yield the keys that lead to each entry of a dictionary of spaces, also of one in it, and its numbers."""
+    from gymnasium import spaces
+
+    for key, inner in space.items() if isinstance(space, spaces.Dict) else ():
+        yield (*above, key), spaces.flatdim(inner) if inner.is_np_flattenable else 0
+        yield from _entries(inner, (*above, key))
 
 
 def _text(space: Any) -> str:

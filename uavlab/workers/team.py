@@ -3,42 +3,25 @@
 import importlib
 import importlib.util
 import inspect
+import pkgutil
 import re
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from uavlab.workers.description import GOES_ON, TERMINATED, TRUNCATED, Agent, Description, Rows
-from uavlab.workers.spaces import Codec, Refusal
+from uavlab.core.text import suggest
+from uavlab.workers.adapter import Adapter
+from uavlab.workers.border import Infos, by_agent, end_of, info_of, require_seed, reset_pair, reward_of, step_results
+from uavlab.workers.description import GOES_ON, TRUNCATED, UNSEEN, Agent, Description, Rows
+from uavlab.workers.grouping import groups_by_name
+from uavlab.workers.spaces import MASK, Codec, Refusal
 
-ALONE = "agent"  # name of the agent of a Gymnasium environment
-
-
-class Alone:
-    """A Gymnasium environment with the functions of a parallel environment of PettingZoo."""
-
-    possible_agents = (ALONE,)
-
-    def __init__(self, env: Any) -> None:
-        self.env, self.unwrapped = env, env.unwrapped
-
-    def observation_space(self, agent: str) -> Any:
-        """Return the space of observations."""
-        return self.env.observation_space
-
-    def action_space(self, agent: str) -> Any:
-        """Return the space of actions."""
-        return self.env.action_space
-
-    def reset(self, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Start an episode."""
-        obs, info = self.env.reset(seed=seed)
-        return {ALONE: obs}, {ALONE: info}
-
-    def step(self, actions: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
-        """Step the environment."""
-        return tuple({ALONE: result} for result in self.env.step(actions[ALONE]))
+TURNS = (
+    "its agents act in turns; expected a parallel environment: name a function of yours that returns "
+    "pettingzoo.utils.turn_based_aec_to_parallel(env), or aec_to_parallel(env) where all act before the next step"
+)
 
 
 def make(kind: str, target: str, factory: str, arguments: Mapping[str, Any]) -> Any:
@@ -53,17 +36,18 @@ def make(kind: str, target: str, factory: str, arguments: Mapping[str, Any]) -> 
         env = gymnasium.make(target, disable_env_checker=True, **arguments)
     else:
         env = _call(_factory(target, factory), f"{target}:{factory}", arguments)
-    if hasattr(env, "possible_agents") and hasattr(env, "reset") and not hasattr(env, "agent_iter"):
+    if hasattr(env, "agent_iter"):
+        raise Refusal(TURNS)
+    if hasattr(env, "possible_agents") and hasattr(env, "reset"):
+        require_seed(env)
         return env
-    if hasattr(env, "possible_agents"):
-        raise Refusal(
-            "its agents act one after the other; expected a parallel environment, such as aec_to_parallel(env)"
-        )
     if not (hasattr(env, "observation_space") and hasattr(env, "step") and hasattr(env, "reset")):
         raise Refusal(
-            f"made a {type(env).__name__}; expected an environment of Gymnasium, or a parallel one of PettingZoo"
+            f"made a {type(env).__name__}; expected an environment of Gymnasium, or a parallel one of PettingZoo: name "
+            "a function or class that makes one"
         )
-    return Alone(env)
+    require_seed(env)
+    return Adapter(env)
 
 
 def _factory(target: str, factory: str) -> Callable[..., Any]:
@@ -81,13 +65,29 @@ def _factory(target: str, factory: str) -> Callable[..., Any]:
         try:
             module = importlib.import_module(target)
         except ModuleNotFoundError as error:
-            raise Refusal(f"no module named {error.name!r}; install its package, or correct the name") from error
+            near = _siblings(error.name or "")
+            raise Refusal(f"no module named {error.name!r}{near}; install its package, or correct the name") from error
     thing: Any = module
     for part in factory.split("."):
+        if not hasattr(thing, part) and part == "parallel_env" and hasattr(thing, "env"):
+            raise Refusal(TURNS)
         if not hasattr(thing, part):
             raise Refusal(f"{target} has no {factory}; name a function that makes an environment")
         thing = getattr(thing, part)
     return thing
+
+
+def _siblings(name: str) -> str:
+    """Return which other versions of a module its package has, or a module of a similar name; empty without any."""
+    package, _, own = name.rpartition(".")
+    with suppress(ImportError, ValueError):
+        spec = importlib.util.find_spec(package) if package else None
+        there = [each.name for each in pkgutil.iter_modules(spec.submodule_search_locations if spec else ())]
+        stem = re.sub(r"_v\d+$", "_v", own)
+        if versions := [each for each in there if own != stem and re.fullmatch(rf"{re.escape(stem)}\d+", each)]:
+            return f" (its versions here: {', '.join(versions)})"
+        return suggest(own, there)
+    return ""
 
 
 def _call(factory: Callable[..., Any], name: str, arguments: Mapping[str, Any]) -> Any:
@@ -108,8 +108,8 @@ class Team:
 
     Attributes:
         env: The environment.
-        agents: Its agents, those of a group one after the other.
-        codecs: Of each agent.
+        codecs: Of each agent, those of a group one after the other.
+        names: Of the agents in the environment.
     """
 
     def __init__(self, env: Any) -> None:
@@ -119,24 +119,55 @@ class Team:
             Refusal: One is not served, or some agents choose and others act continuously.
         """
         self.env = env
-        names = [*env.possible_agents]
+        names = {str(agent): agent for agent in env.possible_agents}  # agents may be numbers
         if not names:
-            raise Refusal("it has no agents; expected possible_agents with at least one")
-        each = {name: Codec(name, env.observation_space(name), env.action_space(name)) for name in names}
+            raise Refusal("it has no agents; expected possible_agents with at least one: list all of them")
+        each = {
+            name: Codec(name, env.observation_space(agent), env.action_space(agent)) for name, agent in names.items()
+        }
         if len({codec.choices > 0 for codec in each.values()}) > 1:
-            raise Refusal("some agents choose moves and others act continuously; expected one kind for all")
-        groups = _groups(each)
-        self.codecs = [each[name] for group in groups.values() for name in group]
-        self.agents = [
-            Agent(codec.agent, group, codec.obs, codec.action, codec.choices)
-            for group, members in groups.items()
-            for codec in (each[name] for name in members)
-        ]
+            moving = next(name for name, codec in each.items() if codec.choices)
+            raise Refusal(
+                f"{moving} chooses moves and others act continuously; expected one kind for all: let action_space be a "
+                "Box for each, and read a move from the sign of a number"
+            )
+        groups = groups_by_name({name: (codec.obs, codec.action, codec.choices) for name, codec in each.items()})
+        self.codecs = [each[name] for members in groups.values() for name in members]
+        self.names = [names[codec.agent] for codec in self.codecs]
+        self.groups = [group for group, members in groups.items() for _ in members]
         self.live: list[int] = []
 
     def describe(self) -> Description:
-        """Return what the other process needs to know."""
-        return Description(tuple(self.agents), horizon_of(self.env), isinstance(self.env, Alone))
+        """Return what the other process needs to know; what a first reset shows of masks is part of it."""
+        infos: Infos
+        try:
+            _, infos = self._start(0)
+        except Refusal:
+            raise
+        except Exception:
+            infos = {}  # the reset of a world raises it again, and says where
+        seen = [info_of(infos, name) for name in self.names]
+        agents = tuple(
+            Agent(codec.agent, group, codec.obs, codec.action, codec.choices, codec.bounds, codec.reads_mask(info))
+            for codec, group, info in zip(self.codecs, self.groups, seen, strict=True)
+        )
+        notes = {note: None for codec, info in zip(self.codecs, seen, strict=True) for note in codec.notes(info)}
+        if callable(getattr(getattr(self.env, "unwrapped", self.env), "action_masks", None)):
+            notes[f"its action_masks() is not used: return the mask as {MASK} in infos, of reset and step"] = None
+        horizon, limit = horizon_of(self.env)
+        single = isinstance(self.env, Adapter) and self.env.single
+        return Description(agents, horizon, single, limit, tuple(notes))
+
+    def _start(self, seed: int) -> tuple[Infos, Infos]:
+        """Reset the environment."""
+        obs, infos = by_agent(reset_pair(self.env.reset(seed=seed)), "reset")
+        missing = [str(name) for name in self.names if obs.get(name) is None]
+        if missing:
+            raise Refusal(
+                f"reset returned no observation of {missing[0]}; expected one of each of possible_agents: start all of "
+                "them in every episode"
+            )
+        return obs, infos
 
     def reset(self, seed: int, rows: Rows, row: int) -> None:
         """Start an episode.
@@ -144,17 +175,10 @@ class Team:
         Raises:
             Refusal: Not all agents are there.
         """
-        obs, infos = self.env.reset(seed=seed)
-        missing = [agent.name for agent in self.agents if agent.name not in obs]
-        if missing:
-            raise Refusal(
-                f"reset returned no observation of {missing[0]}; expected one of each of possible_agents: start all of "
-                "them in every episode"
-            )
-        self.live = [*range(len(self.agents))]
+        obs, infos = self._start(seed)
+        self.live = [*range(len(self.names))]
         rows.reward[row] = rows.end[row] = rows.obs[row] = rows.legal[row] = 0
-        for number in self.live:
-            self._observe(number, obs, infos, rows, row)
+        self._observe(self.live, self.live, obs, infos, rows, row)
 
     def step(self, rows: Rows, row: int) -> None:
         """Step the environment by the actions in the row.
@@ -162,67 +186,67 @@ class Team:
         Raises:
             Refusal: The results are not those of the agents that go on.
         """
-        actions = {self.agents[n].name: self.codecs[n].act(rows.action[row, n]) for n in self.live}
-        obs, rewards, terminations, truncations, infos = self.env.step(actions)
+        actions = {self.names[n]: self.codecs[n].act(rows.action[row, n]) for n in self.live}
+        obs, rewards, terminations, truncations, infos = by_agent(step_results(self.env.step(actions)), "step")
         rows.reward[row] = rows.end[row] = 0
-        for number in {*range(len(self.agents))} - {*self.live}:
+        for number in {*range(len(self.names))} - {*self.live}:
             rows.obs[row, number] = 0
             rows.legal[row, number] = False
             rows.legal[row, number, :1] = True
-        going = []
+        going, seen = [], []
         for number in self.live:
-            name = self.agents[number].name
-            if any(name not in results for results in (rewards, terminations, truncations)):
+            name = self.names[number]
+            if any(name not in each for each in (rewards, terminations, truncations)):
                 raise Refusal(
                     f"step returned no reward or end of {name}, which had not ended; expected those of every agent "
                     "that goes on: keep the agent, and set terminated when it leaves"
                 )
-            rows.reward[row, number] = rewards[name]
-            end = TERMINATED if terminations[name] else TRUNCATED if truncations[name] else GOES_ON
-            rows.end[row, number] = end
-            if end == GOES_ON:
-                going.append(number)
-                if name not in obs:
-                    raise Refusal(
-                        f"step returned no observation of {name}, which goes on; expected one of every agent that goes "
-                        "on: keep the agent, and set terminated when it leaves"
-                    )
-            if name in obs:
-                self._observe(number, obs, infos, rows, row)
-        known = {agent.name for agent in self.agents}
-        if new := [name for name in obs if name not in known]:
+            rows.reward[row, number] = reward_of(rewards[name], name)
+            end = end_of(terminations[name], truncations[name], name)
+            if obs.get(name) is not None:
+                seen.append(number)
+            elif end == GOES_ON:
+                raise Refusal(
+                    f"step returned no observation of {name}, which goes on; expected one of every agent that goes "
+                    "on: keep the agent, and set terminated when it leaves"
+                )
+            rows.end[row, number] = UNSEEN if end == TRUNCATED and number not in seen else end
+            going += [number] if end == GOES_ON else []
+        self._observe(seen, going, obs, infos, rows, row)
+        if new := [name for name in obs if name not in self.names]:
             raise Refusal(
                 f"step returned the new agent {new[0]}; expected those of possible_agents alone: list it there, and "
                 "start it in reset"
             )
         self.live = going
 
-    def _observe(self, number: int, obs: Mapping[str, Any], infos: Any, rows: Rows, row: int) -> None:
-        agent, codec = self.agents[number], self.codecs[number]
-        numbers, mask = codec.observe(obs[agent.name], infos.get(agent.name) if isinstance(infos, dict) else None)
-        rows.obs[row, number, : codec.obs] = numbers
-        if codec.choices:
-            rows.legal[row, number, : codec.choices] = True if mask is None else mask
+    def _observe(self, seen: list[int], going: list[int], obs: Infos, infos: Infos, rows: Rows, row: int) -> None:
+        """Write what agents observe; an agent without an open move, while another one has some, waits."""
+        closed = []
+        for number in seen:
+            codec, name = self.codecs[number], self.names[number]
+            numbers, mask = codec.observe(obs[name], info_of(infos, name))
+            rows.obs[row, number, : codec.obs] = numbers
+            if codec.choices:
+                rows.legal[row, number, : codec.choices] = True if mask is None else mask
+            if mask is not None and not mask.any():
+                closed.append(number)
+                rows.legal[row, number, 0] = True
+        if going and {*going} <= {*closed}:
+            raise Refusal(
+                f"{MASK} of {self.codecs[going[0]].agent} is all 0, and nobody has a move; expected an agent that has "
+                "one: leave a move open in every state"
+            )
 
 
-def _groups(codecs: Mapping[str, Codec]) -> dict[str, list[str]]:
-    """Return agents by group: those whose names differ by their number alone, and whose spaces have equal sizes."""
-    groups: dict[tuple[str, int, int, int], list[str]] = {}
-    for name, codec in codecs.items():
-        stem = re.sub(r"[_-]?\d+$", "", str(name)) or str(name)
-        groups.setdefault((stem, codec.obs, codec.action, codec.choices), []).append(name)
-    stems = [stem for stem, *_ in groups]
-    return {members[0] if stems.count(key[0]) > 1 else key[0]: members for key, members in groups.items()}
-
-
-def horizon_of(env: Any) -> int | None:
-    """Return the steps after which an environment ends an episode, where it says so: by its spec, or ``max_cycles``."""
+def horizon_of(env: Any) -> tuple[int | None, str]:
+    """Return the steps after which an environment ends an episode, where it says so, and what says so."""
     spec = getattr(getattr(env, "env", env), "spec", None)
-    limits = [
-        getattr(spec, "max_episode_steps", None),
-        *(_attribute(env, name) for name in ("max_cycles", "max_steps")),
-    ]
-    return next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)
+    limits = {
+        "its spec": getattr(spec, "max_episode_steps", None),
+        **{name: _attribute(env, name) for name in ("max_cycles", "max_steps")},
+    }
+    return next(((limit, name) for name, limit in limits.items() if isinstance(limit, int) and limit > 0), (None, ""))
 
 
 def _attribute(env: Any, name: str) -> Any:

@@ -1,22 +1,23 @@
 """The process of a worker: it holds copies of one environment, and steps those that it is asked to.
 
-``python -m uavlab.workers.worker SOCKET PARENT STACK`` reads a line of JSON per request. The first names the
+``python -m uavlab.workers.worker SOCKET ALIVE STACK`` reads a line of JSON per request. The first names the
 environment, and the answer describes it. Each other lists pairs: a row of shared memory, and a seed to reset its copy,
-or null to step it. STACK is a file to which a signal, or a crash, writes where the process is.
+or null to step it. After the last one all copies are closed, and the answer says what that raised. ALIVE is the end of
+a pipe whose other end the process that trains holds; with that process, everything in this one's group ends. STACK is a
+file to which a signal, or a crash, writes where the process is.
 """
 
-import ctypes
 import faulthandler
 import io
 import json
 import mmap
 import os
+import select
 import signal
 import socket
 import sys
-import threading
-import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,6 @@ from uavlab.workers.description import Rows, rows_in
 from uavlab.workers.spaces import Refusal
 from uavlab.workers.team import Team, make
 
-PARENT_DEATH = 1  # of Linux's prctl: the signal that a process gets when the thread that started it ends
 LONGEST = 4000  # characters of a traceback, and of what an environment printed
 
 
@@ -46,43 +46,63 @@ class Tail(io.TextIOBase):
 
 def main() -> None:
     """Serve the process that started this one, until it closes the socket or ends."""
+    _end_group_with(int(sys.argv[2]), int(sys.argv[1]))
     sys.stdout = sys.stderr = Tail()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that trains
     stack = int(sys.argv[3])
     faulthandler.enable(stack, all_threads=False)
     faulthandler.register(signal.SIGUSR1, stack, all_threads=False)
-    _end_with(int(sys.argv[2]))
     connection = socket.socket(fileno=int(sys.argv[1]))
     lines = connection.makefile("r", encoding="utf-8")
     task = json.loads(next(lines))
     sys.path[:] = task["path"]
     teams: dict[int, Team] = {}
     rows: Any = None
+    envs: list[Any] = []  # to be closed
 
     def answer(message: dict[str, Any]) -> None:
         connection.sendall(json.dumps(message).encode() + b"\n")
 
+    def another() -> Team:
+        envs.append(make(**task["origin"]))
+        return Team(envs[-1])
+
     try:
-        spare = Team(make(**task["origin"]))
+        spare = another()
         description = spare.describe()
     except BaseException as error:  # code of others may raise anything
         answer(_failure(error, "make"))
+        _close(envs)
         return
     answer({"description": description.as_json()})
     for line in lines:
         if rows is None and task["memory"] is not None:  # not before the description was compared, which fits it
             rows = rows_in(mmap.mmap(task["memory"], 0), description, task["copies"])
-        answer(_serve(json.loads(line), teams, rows, task["origin"], spare))
+        answer(_serve(json.loads(line), teams, rows, another, spare))
+    closed = _close(envs)
+    with suppress(OSError):  # nobody listens
+        answer(closed)
 
 
-def _serve(pairs: list[Any], teams: dict[int, Team], rows: Rows, origin: Any, spare: Team) -> dict[str, Any]:
+def _close(envs: list[Any]) -> dict[str, Any]:
+    """Close environments; return what the first one raised, or nothing."""
+    raised = ""
+    for env in envs:
+        try:
+            getattr(env, "close", lambda: None)()
+        except BaseException as error:
+            raised = raised or _failure(error, "close").get("raised", "an error")
+    return {"closed": raised}
+
+
+def _serve(pairs: list[Any], teams: dict[int, Team], rows: Rows, another: Any, spare: Team) -> dict[str, Any]:
     """Reset or step copies; return an empty answer, or what failed."""
     doing, row = "reset", 0
     try:
         for row, seed in pairs:
             doing = "step" if seed is None else "reset"
             if row not in teams:
-                teams[row] = spare if not teams else Team(make(**origin))
+                teams[row] = spare if not teams else another()
             if seed is None:
                 teams[row].step(rows, row)
             else:
@@ -106,17 +126,23 @@ def _failure(error: BaseException, doing: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _end_with(parent: int) -> None:
-    """End this process when its parent ends, also while the environment is at work."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PARENT_DEATH, signal.SIGKILL)
-    threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+def _end_group_with(alive: int, connection: int) -> None:
+    """Start a process that waits for the end of the one that trains, then kills this one and all that it started.
 
-
-def _watch(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)
+    It does so whatever an environment is doing, also where the process that trains is killed.
+    """
+    if os.getpgrp() != os.getpid():  # this one was started by hand
+        return
+    if os.fork():
+        os.close(alive)
+        return
+    os.close(connection)  # whose end is that of the worker
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    poll = select.poll()
+    poll.register(alive, 0)  # returns when nobody holds the other end
+    poll.poll()
+    os.killpg(0, signal.SIGKILL)
 
 
 if __name__ == "__main__":

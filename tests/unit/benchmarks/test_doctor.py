@@ -125,9 +125,11 @@ class TestToggles:
         assert rows["update"]["sets"]["eager"] == "batched"
         assert list(rows["graph"]["unusable"]) == ["update", "cycle"]
         assert rows["compile"]["unusable"] == {}
+        assert list(rows["compile"]["notes"]) == ["reduce-overhead"]
 
     def test_the_text_names_values_reasons_and_sets(self) -> None:
         text = format_toggles("cpu")
         assert "loop, cached, merged, vmap, batched" in text
         assert "not here: tf32: tf32 needs a CUDA device" in text
+        assert "reduce-overhead: the same program as compile=default" in text
         assert "  plain: every toggle at its first value\n  eager: update=batched optimizers=one" in text

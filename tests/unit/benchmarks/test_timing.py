@@ -1,5 +1,7 @@
 """Calls are timed in turn, and ratios compare rounds with themselves."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -13,8 +15,15 @@ SLOW = {"ms": 3.0, "first_call_s": 0.5}
 def test_calls_take_turns_and_warm_up_is_not_counted() -> None:
     order: list[str] = []
     seconds = time_in_turn({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 4, CPU, warm_up=2)
-    assert "".join(order) == "ab" * 6
+    assert "".join(order) == "abba" * 3  # none is always the first of a round
     assert {name: len(each) for name, each in seconds.items()} == {"a": 4, "b": 4}
+
+
+def test_each_call_has_every_place_in_a_round_equally_often() -> None:
+    order: list[str] = []
+    time_in_turn({name: partial(order.append, name) for name in "abc"}, 6, CPU, warm_up=0)
+    rounds = ["".join(order[place : place + 3]) for place in range(0, 18, 3)]
+    assert rounds == ["abc", "bca", "cab"] * 2
 
 
 @pytest.mark.parametrize(("enough_s", "calls", "counted"), [(0.0, 4, 3), (4.5, 5, 3), (5.5, 6, 4), (100.0, 7, 5)])

@@ -22,7 +22,7 @@ def test_a_log_is_described() -> None:
     assert ended.json == describe(Path("a.ulg"))
     lines = ended.out.splitlines()
     assert lines[0] == "a.ulg: ulog, 1.0 s"
-    assert "motor_3 actuator_motors.control[2] share 11 10.0 0.75 0.75 0.0%" in [" ".join(x.split()) for x in lines]
+    assert "motor_3 actuator_motors.control[2] share 11 10.0 0.74 0.75 0.0%" in [" ".join(x.split()) for x in lines]
     assert "dropouts: count 0, total_ms 0, longest_ms 0" in lines
     assert "other topics, Hz: actuator_outputs 10" in lines
     assert "missing: current" in lines
@@ -48,7 +48,26 @@ def test_a_table_that_nobody_knows_is_described() -> None:
     assert ended.out.splitlines()[0] == "a.csv: csv, unknown"
     assert r"gyro\x1b[2J" in ended.out
     assert "\x1b" not in ended.out
-    assert ended.out.splitlines()[-1] == "note: no column of a flight found: write a mapping"
+    note = ended.out.splitlines()[-1]
+    assert note.startswith(
+        "note: no column of a flight found: write a mapping: uavlab flights describe a.csv --write-m"
+    )
+    *command, _, page = note.partition("uavlab ")[2].replace(",", "").split()
+    drafted = uavlab(*command)
+    assert drafted.out.splitlines()[0] == "mapping.yaml: 1 columns guessed; correct it, then use it by --mapping"
+    assert (Path(__file__).parents[3] / page).is_file()
+
+
+def test_a_mapping_is_drafted_and_used() -> None:
+    Path("a.csv").write_text('"t [ms]","gyro_x [deg/s]"\n0,0\n10,90\n20,180\n')
+    ended = uavlab("flights", "describe", "a.csv", "--write-mapping", "m.yaml")
+    assert (ended.code, ended.err) == (0, "")
+    assert "p gyro_x [deg/s] rad/s 3 100.0 0 3.1416 0.0%" in [" ".join(line.split()) for line in ended.out.splitlines()]
+    again = uavlab("flights", "describe", "a.csv", "--write-mapping", "m.yaml")
+    message = "ConfigError: m.yaml: exists, and is not overwritten; name another file, or remove it.\n"
+    assert (again.code, again.err) == (2, message)
+    both = uavlab("flights", "describe", "a.csv", "--write-mapping", "n.yaml", "--mapping", "m.yaml")
+    assert (both.code, Path("n.yaml").exists()) == (2, False)
 
 
 def test_a_bad_log_is_refused_in_one_line() -> None:

@@ -43,9 +43,9 @@ class TestTrain:
         assert ended.code == 0
         assert "MiB; the run is kept in runs/leader_follower-3" in ended.out
         assert "complete: 8 updates in " in ended.out
-        assert set(ended.json) == {"run", "status", "updates", "seconds", "score"}
+        assert set(ended.json) == {"run", "status", "updates", "seconds", "highest_scores_in_training"}
         assert (ended.json["run"], ended.json["status"], ended.json["updates"]) == (str(folder), "complete", 8)
-        assert ended.json["score"] == pytest.approx(policy.load(folder).score.tolist())
+        assert ended.json["highest_scores_in_training"] == pytest.approx(policy.load(folder).score.tolist())
         record = json.loads((folder / "run.json").read_text())
         assert record["command"].startswith("uavlab train leader_follower --set hidden=8 ")
         assert record["seeds"] == [3]

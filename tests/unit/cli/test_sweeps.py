@@ -1,6 +1,5 @@
 """Sweeps on the command line: their table, their files and their exit codes."""
 
-import json
 import os
 import signal
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import uavlab as ul
 from tests.support.cli_runner import uavlab
 from tests.support.sweeps import SETTINGS, result, scripted
 from uavlab.cli import sweeps
@@ -32,7 +32,7 @@ def test_a_sweep_writes_its_table_and_its_page(monkeypatch: pytest.MonkeyPatch) 
     scripted(monkeypatch, work)
     ended = uavlab("sweep", "mine.yaml", "--json")
     assert ended.code == 0
-    assert "leader_follower              lr=0.1       2/2  0.600 [0.100, 1.100]\n" in ended.out
+    assert "leader_follower              lr=0.1       2/2  0.600 [-5.753, 6.953]\n" in ended.out
     assert "leader_follower-2e" not in ended.err
     assert ": diverged: nan" in ended.err
     record = ended.json
@@ -42,6 +42,49 @@ def test_a_sweep_writes_its_table_and_its_page(monkeypatch: pytest.MonkeyPatch) 
     assert (record["folder"], record["page"]) == (str(folder), str(folder / "report.html"))
     files = {path.name for path in folder.iterdir()} - {".lock"}
     assert files == {"sweep.json", "trials", "table.json", "table.csv", "table.parquet", "report.html"}
+
+
+def test_a_sweep_without_a_score_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    scripted(monkeypatch, lambda folder, request: result(None, "failed", reason="why"))
+    ended = uavlab("sweep", "mine.yaml", "--json")
+    assert ended.code == 1
+    assert ended.err.endswith("sweep: no trial of 4 has a score: failed, why\n")
+    assert [row["status"] for row in ended.json["rows"]] == ["failed"] * 4
+    with pytest.warns(UserWarning, match=r"^sweep: no trial of 4 has a score: failed, why$"):
+        assert len(ul.sweep("mine.yaml", "sweeps/mine", progress=False).rows) == 4
+    scripted(monkeypatch, work)
+    assert uavlab("sweep", "mine.yaml", "--json").code == 0
+
+
+def test_a_damaged_result_is_an_error_of_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = scripted(monkeypatch, work)
+    (place, *_) = [row["trial"] for row in uavlab("sweep", "mine.yaml", "--json").json["rows"]]
+    path = Path("sweeps/mine/trials", place, "trial.json").resolve()
+    path.write_text(path.read_text().replace("0.1", "0.9"))
+    log.clear()
+    ended = uavlab("sweep", "mine.yaml", "--json")
+    assert (ended.code, ended.json["error"], log) == (3, "FileError", [])
+    assert ended.err.startswith(
+        f"FileError: {path}: damaged or edited: it does not match its own digest; delete {path}, "
+    )
+    path.unlink()
+    ended = uavlab("sweep", "mine.yaml", "--json")
+    assert (ended.code, ended.json["rows"][0]["score"], log) == (0, 0.1, [place])
+
+
+def test_combinations_that_do_not_fit_are_refused_before_the_first_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = scripted(monkeypatch, work)
+    for grid, words in (
+        ("{updates: [null], minutes: [null]}", "(with updates=None, minutes=None)"),
+        ("{capacity: [8, 64], batch: [4, 16]}", "batch 16 > capacity 8"),
+        ("{curriculum: [{a: 1}]}", "curriculum: "),
+    ):
+        Path("bad.yaml").write_text(f"presets: [leader_follower]\nsettings: {{lr: 0.1}}\ngrid: {grid}\n")
+        ended = uavlab("sweep", "bad.yaml", "--json")
+        assert (ended.code, ended.json["error"], log) == (2, "ConfigError", [])
+        assert words in ended.err
+        assert "with seed" not in ended.err
+        assert not Path("sweeps/bad").exists()
 
 
 def test_a_signal_ends_it_with_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +114,7 @@ def test_the_process_of_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trials, "watch_input", watched.append)
     ended = uavlab("sweep-trial", "trials/t", "--json")
     assert (ended.code, ended.out.splitlines()[0]) == (0, "trials/t: complete")
-    assert ended.json == json.loads(Path("trials/t/trial.json").read_text())
+    assert ended.json == trials.read_result(Path("trials/t"), 3)
     assert len(watched) == 1
     monkeypatch.setattr(trials, "watch_input", lambda stop: stop())
     ended = uavlab("sweep-trial", "trials/u", "--json")

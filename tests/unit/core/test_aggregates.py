@@ -4,10 +4,25 @@ from itertools import product
 
 import numpy as np
 import pytest
+import scipy.special
+import scipy.stats
 from scipy.stats import trim_mean
 
-from uavlab.core import aggregates
-from uavlab.core.aggregates import Strata, aggregate, difference, interquartile_mean, profile, resample, rescale
+from uavlab.core import aggregates, bootstrap
+from uavlab.core.aggregates import (
+    MEAN,
+    MIDDLE,
+    Strata,
+    aggregate,
+    compare,
+    difference,
+    interquartile_mean,
+    method,
+    profile,
+    resample,
+    rescale,
+    summarize,
+)
 from uavlab.core.bootstrap import DRAWS, ENDS
 
 
@@ -81,10 +96,11 @@ def test_the_ends_are_those_of_all_samples() -> None:
     assert aggregate(STRATA, lambda rows: rows.mean(-1)) == (3.25, min(chances), max(chances))
 
 
-def test_figures_are_those_of_the_library_of_the_authors() -> None:
+def test_figures_are_those_of_the_library_of_the_authors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of rliable 1.2.0 with 20,000 samples; here 2,000 are drawn."""
     scores, thresholds = np.random.default_rng(0).random((2, 6)).tolist(), [0.0, 0.25, 0.5, 0.75, 1.0]
-    mean, *ends = aggregate(scores)
+    monkeypatch.setattr(aggregates, "FEW", 6)
+    mean, *ends = summarize(scores)
     assert mean == pytest.approx(0.59996266)
     assert ends == pytest.approx([0.26358882, 0.78663734], abs=0.01)
     low, share, high = profile(scores, thresholds)
@@ -131,13 +147,15 @@ def test_a_difference_is_of_independent_scores() -> None:
 PROFILED = [[0.2, 0.6], [0.4, 0.8]]
 
 
-def test_a_profile_is_the_share_above_each_threshold() -> None:
+def test_a_profile_is_the_share_above_each_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aggregates, "FEW", 2)
     low, share, high = profile(PROFILED, [0.0, 0.5, 0.6, 0.8])
     assert share.tolist() == [1.0, 0.5, 0.25, 0.0]  # a score is not above itself
     assert (low.tolist(), high.tolist()) == ([1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.5, 0.0])
 
 
-def test_a_profile_agrees_with_its_loop() -> None:
+def test_a_profile_agrees_with_its_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aggregates, "FEW", 5)
     rng, thresholds = np.random.default_rng(1), [0.1, 0.3, 0.5, 0.9]
     strata = [rng.random(8).tolist(), rng.random(5).tolist()]
     samples = np.array([[(row > t).mean() for t in thresholds] for rows in resample(strata) for row in rows])
@@ -145,6 +163,51 @@ def test_a_profile_agrees_with_its_loop() -> None:
     every = np.array([score for own in strata for score in own])
     assert share.tolist() == [(every > t).mean() for t in thresholds]
     assert np.abs(np.quantile(samples, ENDS, axis=0) - (low, high)).max() <= 1 / 13 + 1e-9  # one score of 13
+
+
+def test_a_profile_of_few_seeds_has_exact_intervals() -> None:
+    """Of 4 of 4, 2 of 4 and 0 of 4: the ends of Clopper and Pearson, such as 0.025 ** (1 / 4)."""
+    low, share, high = profile(PROFILED, [0.0, 0.5, 0.8])
+    assert share.tolist() == [1.0, 0.5, 0.0]
+    assert low == pytest.approx([0.3976, 0.0676, 0.0], abs=1e-4)
+    assert high == pytest.approx([1.0, 0.9324, 0.6024], abs=1e-4)
+
+
+def test_few_seeds_are_summarized_by_their_mean() -> None:
+    """Of 1, 2, 3, 6: mean 3, variance 14 / 3, t of three degrees of freedom 3.18245."""
+    few, many = [[1.0, 2.0, 3.0, 6.0]], [[*map(float, range(10))]]
+    assert (method(few), method(many), method(many, few), method([many[0], few[0]])) == (MEAN, MIDDLE, MEAN, MEAN)
+    reach = 3.18245 * (14 / 12) ** 0.5
+    assert summarize(few) == pytest.approx((3.0, 3 - reach, 3 + reach), abs=1e-5)
+    assert summarize(many) == aggregate(many)
+    assert compare(many, many) == difference(many, many)
+    assert summarize([[1.0, 3.0], [5.0]]) == (3.0, 3.0, 3.0)  # a variance is not known
+
+
+def test_tasks_and_settings_have_a_variance_of_their_own() -> None:
+    """Means 1.5 and 13, variances 3 and 12 of four values each: by Welch, as in scipy."""
+    one, other = [0.0, 0.0, 3.0, 3.0], [10.0, 10.0, 16.0, 16.0]
+    parts = 3 / 4, 12 / 4
+    free = sum(parts) ** 2 / (parts[0] ** 2 / 3 + parts[1] ** 2 / 3)
+    reach = float(scipy.stats.t.ppf(0.975, free)) * sum(parts) ** 0.5
+    assert compare([other], [one]) == pytest.approx((11.5, 11.5 - reach, 11.5 + reach), rel=1e-6)
+    assert compare([other], [one])[1:] == pytest.approx(
+        scipy.stats.ttest_ind(other, one, equal_var=False).confidence_interval(0.95), rel=1e-6
+    )
+    assert summarize([one, other]) == pytest.approx((7.25, 7.25 - reach / 2, 7.25 + reach / 2), rel=1e-6)
+    assert summarize([[1.0, 1.0], [2.0, 2.0]]) == (1.5, 1.5, 1.5)
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_nineteen_of_twenty_intervals_of_few_seeds_hold_the_truth(seeds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a mean and of a difference of equal settings, which a bootstrap of three called different in 19 % of cases."""
+    quantile = scipy.special.betaincinv  # as ``beta_quantile``, but fast for ever new degrees of freedom
+    monkeypatch.setattr(bootstrap, "beta_quantile", lambda a, b, chance: float(quantile(a, b, chance)))
+    rng, times = np.random.default_rng(seeds), 1000
+    draws = rng.normal(0, 1, (times, 2, seeds)).tolist()
+    assert 0.93 <= sum(low <= 0 <= high for _, low, high in (summarize([one]) for one, _ in draws)) / times <= 0.97
+    apart = [compare([one], [other]) for one, other in draws]
+    assert sum(low <= 0 <= high for _, low, high in apart) / times >= 0.94  # Welch's may be a little too wide
 
 
 def test_a_scale_maps_its_ends_to_0_and_1() -> None:

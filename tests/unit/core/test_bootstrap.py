@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from uavlab.core import bootstrap
-from uavlab.core.bootstrap import DRAWS, ENDS, beta_quantile, ends_text, interval, nested_bands, share, student
+from uavlab.core.bootstrap import DRAWS, ENDS, beta_quantile, ends_text, interval, nested_bands, share, student, way
 
 
 def nested_interval(table: np.ndarray) -> tuple[float, float, float]:
@@ -77,6 +77,33 @@ class TestStudent:
 
     def test_one_value_has_no_width(self) -> None:
         assert student([0.25]) == (0.25, 0.25, 0.25)
+
+
+class TestWay:
+    def test_symmetric_intervals_are_those_of_fieller(self) -> None:
+        """The roots of (0.9 - t)^2 = 0.2^2 + (1 - t)^2 0.1^2 + t^2 0.3^2, multiplied out."""
+        share, low, high = way((0.9, 0.7, 1.1), (0.0, -0.1, 0.1), (1.0, 0.7, 1.3))
+        roots = np.roots([1 - 0.09 - 0.01, -1.8 + 0.02, 0.81 - 0.04 - 0.01])
+        assert (low, share, high) == pytest.approx((min(roots), 0.9, max(roots)))
+
+    def test_sides_of_intervals_count(self) -> None:
+        """Below, the score counts downwards, random actions and plan, both with negative weights, upwards."""
+        _, low, _ = way((0.5, 0.4, 0.9), (0.0, -0.9, 0.0), (1.0, 0.1, 1.0))
+        assert low == pytest.approx(0.4)
+
+    def test_nineteen_of_twenty_hold_the_truth(self) -> None:
+        """Of five seeds, and of random actions and a plan whose errors count as much; taken as exact, they do not."""
+        rng, times, whole, exact = np.random.default_rng(0), 1000, 0, 0
+        for _ in range(times):
+            start, end = (truth + rng.normal(0, 0.1) for truth in (0.0, 1.0))
+            value = student(rng.normal(0.8, 0.15, 5))
+            ends = [(mean, mean - 0.196, mean + 0.196) for mean in (start, end)]
+            low, high = way(value, *ends)[1:]
+            whole += low <= 0.8 <= high
+            low, high = way(value, (start,) * 3, (end,) * 3)[1:]
+            exact += low <= 0.8 <= high
+        assert 0.94 <= whole / times <= 0.98
+        assert exact / times < 0.93
 
 
 class TestShare:

@@ -21,7 +21,6 @@ from uavlab.interop import to_gymnasium, to_pettingzoo, to_torchrl
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
 from uavlab.storage.metrics_log import Recorder
-from uavlab.telemetry.loaders import ItemDataset
 from uavlab.telemetry.logs.columnar_readers import read_parquet
 from uavlab.telemetry.logs.ulog_reader import _decode
 
@@ -29,7 +28,6 @@ ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 IMPORTED_AS = {
     "ruamel.yaml": {"ruamel"},
-    "scikit-learn": {"sklearn"},
     "opencv-python-headless": {"cv2"},
     "pillow": {"PIL"},
     "mlflow-skinny": {"mlflow"},
@@ -95,10 +93,6 @@ def test_what_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch
     assert isinstance(caught.value, ImportError)
 
 
-def item_dataset(path: Path) -> None:
-    ItemDataset(None, None, 1, 1)  # type: ignore[arg-type]
-
-
 def host_mapping(path: Path) -> None:
     implementation(SMALL, Runtime(torch.device("cpu"), Toggles(maps="host")))
 
@@ -108,7 +102,6 @@ def host_mapping(path: Path) -> None:
     [
         ("pyarrow", "telemetry", lambda path: read_parquet(path, ())),
         ("pyulog", "telemetry", lambda path: _decode(path, b"")),
-        ("sklearn", "telemetry", item_dataset),
         ("cv2", "mapping", host_mapping),
         ("cv2", "mapping", lambda path: HostMapping()),
         ("pettingzoo", "external", lambda path: to_pettingzoo("spread")),

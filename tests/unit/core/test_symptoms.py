@@ -14,6 +14,7 @@ from tests.support.registries import registered_outside
 from tests.support.uneven import Uneven
 from uavlab.core.registry import LearnerEntry
 from uavlab.core.symptoms import Remedy, Symptom, higher, longer_view, lower, move_range, times
+from uavlab.core.text import yaml_value
 from uavlab.core.types import EnvSpec
 from uavlab.experiment.build import ENVIRONMENTS, LEARNERS
 from uavlab.experiment.config import configure
@@ -62,10 +63,15 @@ def test_what_a_learner_says_of_itself_is_true(learner: str, env: str) -> None:
         for name in (entropy.metric if entropy else "", watch.loss, watch.returns):
             assert not name or all(name in row for row in rows)
         if entropy:
-            low, high, masked = entropy.range(config.learner, config.env.spec)
+            low, high = entropy.range(config.learner, config.env.spec)
             assert low < high
             assert all(low <= row[entropy.metric] <= high + SLACK for row in rows)
-            assert masked is bool(config.env.spec.choices)
+            assert all((entropy.limit in row) is bool(config.env.spec.choices) for row in rows)
+            limits = [row[entropy.limit] for row in rows if entropy.limit in row]
+            assert all(
+                row[entropy.metric] <= limit + SLACK / 10 <= high + SLACK
+                for row, limit in zip(rows, limits, strict=False)
+            )
         assert watch.remedies.keys() <= set(get_args(Symptom))
         for remedy in (remedy for remedies in watch.remedies.values() for remedy in remedies):
             for now in extremes(entry, remedy.setting):
@@ -73,12 +79,15 @@ def test_what_a_learner_says_of_itself_is_true(learner: str, env: str) -> None:
                 value = remedy.value(hyper, config.env.spec)
                 if value is not None:
                     assert value != pytest.approx(now)
+                    if isinstance(value, str):
+                        value = yaml_value(value, remedy.setting)
                     configure(env, sizes(env, learner), {"learner": learner, remedy.setting: value})
 
 
 def test_every_learner_of_a_team_is_described() -> None:
     for name, entry in LEARNERS.items():
         known = {"scores_still", "loss_grows"} | ({"entropy_high", "entropy_low"} if name != "forecaster" else set())
+        known |= {"target_high"} if name == "masac" else set()
         assert entry.symptoms.remedies.keys() == known
         assert bool(entry.symptoms.entropy) is (name != "forecaster")
 
@@ -93,12 +102,12 @@ class TestRanges:
 
     def test_of_a_gaussian_before_squashing(self) -> None:
         bounds = LEARNERS["mappo"].symptoms.entropy.range(LEARNERS["mappo"].settings(), SPEC)  # type: ignore[union-attr]
-        assert bounds == pytest.approx((2 * (-2.5 + 1.4189385), 2 * 1.4189385, False))
+        assert bounds == pytest.approx((2 * (-2.5 + 1.4189385), 2 * 1.4189385))
 
     @pytest.mark.parametrize("learner", ["masac", "mappo", "ippo", "coma"])
     def test_of_moves(self, learner: str) -> None:
         entry = LEARNERS[learner]
-        assert entry.symptoms.entropy.range(entry.settings(), MOVES) == (0, math.log(6), True)  # type: ignore[union-attr]
+        assert entry.symptoms.entropy.range(entry.settings(), MOVES) == (0, math.log(6))  # type: ignore[union-attr]
 
     def test_of_groups_with_different_widths(self) -> None:
         """Agents of 2, 2 and 3 dimensions: the mean over agents has 7/3, that over the actors of two groups 5/2."""
@@ -111,7 +120,7 @@ class TestRanges:
         assert LEARNERS["mappo"].symptoms.entropy.range(own_actor, Uneven.spec).high == pytest.approx(7 / 3 * 1.4189385)  # type: ignore[union-attr]
 
     def test_two_moves(self) -> None:
-        assert move_range(dataclasses.replace(MOVES, choices=2)) == (0, math.log(2), True)
+        assert move_range(dataclasses.replace(MOVES, choices=2)) == (0, math.log(2))
 
 
 class TestRemedies:
@@ -148,3 +157,6 @@ class TestRemedies:
         assert first["entropy_high"].value(wide, Uneven.spec) == pytest.approx(-7 / 3)
         moves = SimpleNamespace(log_std_low=-5.0, target_entropy=1.7)
         assert first["entropy_high"].value(moves, MOVES) is None
+        (above,) = entry.symptoms.remedies["target_high"]
+        assert above.value(moves, MOVES) == "null"
+        assert above.value(SimpleNamespace(target_entropy=None), MOVES) is None

@@ -1,5 +1,6 @@
 """Policies that a run chooses: for the whole team, for each group, and the newest."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -133,3 +134,35 @@ def test_what_a_run_does_not_choose_is_refused(run: Run, tmp_path: Path, monkeyp
             ul.load(folder, which=which)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="expected both"):
         plain.trained("best_by_group")
+
+
+@pytest.mark.parametrize("mean", [False, True])
+def test_scores_that_choose_are_of_sampled_or_of_mean_actions(mean: bool, tmp_path: Path) -> None:
+    """Sampled actions need noise from the stream of validation, mean actions none."""
+    run = Run(configure("pursuit", TINY, {"evaluate_mean_action": mean}), tmp_path / "run")
+    seen: list[Any] = []
+    policy = run.learner.policy
+
+    def watched(spec: Any, explore: bool = False) -> Any:
+        act = policy(spec, explore)
+
+        def choose(obs: Any, noise: Any) -> Any:
+            seen.append(noise is None)
+            return act(obs, noise)
+
+        return choose
+
+    run.learner.policy = watched  # type: ignore[method-assign]
+    validate(run)
+    assert set(seen) == {mean}
+    run.learner.policy = policy  # type: ignore[method-assign]
+    for _ in run.train():
+        pass
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["evaluate_mean_action"] is mean
+
+
+def test_a_run_has_scores_of_one_kind(tmp_path: Path) -> None:
+    for _ in Run(configure("pursuit", TINY), tmp_path / "run").train():
+        pass
+    with pytest.raises(ConfigError, match="evaluate_mean_action"):
+        Run.resume(tmp_path / "run", {"evaluate_mean_action": True, "updates": 8})

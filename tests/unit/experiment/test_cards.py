@@ -187,7 +187,11 @@ class TestTrained:
             **{"environment": "LeaderFollower", "learner": "masac", "update": "8", "device": "cpu", "folder": "a/b"},
             "networks": "3 of 1,700 parameters for each seed",
         }
-        rows = [["seed", "best score", "policy of update"], ["5", "0.1235", "4"], ["6", "unknown", "unknown"]]
+        rows = [
+            ["seed", "highest score in training", "policy of update"],
+            ["5", "0.1235", "4"],
+            ["6", "unknown", "unknown"],
+        ]
         assert tables(page) == [rows]
         assert "<details>" not in page
 

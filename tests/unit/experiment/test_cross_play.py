@@ -132,6 +132,22 @@ def test_trained_teams_meet_a_baseline(tmp_path: Path, capsys: pytest.CaptureFix
     assert len({row["figures"]["caught"]["mean"] for row in copies.rows}) == 1  # equal players, equal episodes
 
 
+def test_intervals_are_over_seeds_of_those_that_have_several_alone() -> None:
+    """Baselines, and a run of one seed, meet in one sample of all episodes, not in two "seeds"."""
+    two = ul.train("pursuit", settings={**TINY, "runs": 2}, progress=False)
+    one = ul.train("pursuit", settings=TINY, seed=5, progress=False)
+    play = ul.cross_play({"two": two, "one": one, "random": "random"}, episodes=20)
+    figures = {(*row["players"].values(),): row["figures"] for row in play.rows}
+    for pairing, own in figures.items():
+        seeds, count = (2, "20 episodes") if "two" in pairing else (0, "40 episodes")
+        assert (len(own["caught"].get("each", ())), own.count) == (seeds, count), pairing
+    (both,) = [row for row in play.rows if set(row["players"].values()) == {"random"}]
+    alone = ul.cross_play({"random": "random"}, "pursuit", episodes=40).rows[0]
+    for group in ("pursuers", "evaders"):  # as wide as for as many episodes of one seed; Student's of two is far wider
+        reach = [row["scores"][group]["high"] - row["scores"][group]["low"] for row in (both, alone)]
+        assert reach[0] == pytest.approx(reach[1], rel=0.5)
+
+
 @pytest.mark.parametrize(
     ("players", "task", "message"),
     [

@@ -1,6 +1,7 @@
 """Tables of stages, what is refused in them, and where the seeds of a run are."""
 
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from tests.support.fixtures_config import sizes, stop_and_resume, tiny, train_ru
 from uavlab.core.curriculum import Fallback, Position, Stage
 from uavlab.core.errors import ConfigError
 from uavlab.envs.leader_follower.env import LeaderFollower
-from uavlab.experiment import curriculum, schedules
+from uavlab.experiment import best, curriculum, schedules
 from uavlab.experiment import run as module
 from uavlab.experiment.config import configure
 from uavlab.experiment.curriculum import Progression, parse
@@ -58,7 +59,11 @@ def test_a_table_becomes_stages() -> None:
         ({"metric": "speed"}, "curriculum: metric 'speed': expected one of completion, formation_strict"),
         ({"metric": "path"}, "curriculum: metric path: low is better; expected one of which more is better"),
         ({"advance": "fast"}, "curriculum: advance: input should be 'conservative' or 'aggressive', got 'fast'"),
-        ({"stages": []}, "curriculum: stages: got none; expected at least one"),
+        ({"stages": []}, "curriculum: stages: list should have at least 1 item after validation, not 0, got []"),
+        (
+            {"stages": [EASY] * 5000},
+            "curriculum: stages: list should have at most 100 items after validation, not 5000",
+        ),
         ({"stages": [EASY, 5]}, "curriculum: stages: input should be a valid dictionary, got 5"),
         ({"pases": 3}, "curriculum: unknown setting 'pases'"),
         ({"margin": 1.5}, "curriculum: margin: input should be less than or equal to 1, got 1.5"),
@@ -136,6 +141,15 @@ def test_a_seed_that_fails_falls_back_learns_slower_and_recovers(scripted: None,
     assert rates == (0.5, 0.25)
     assert run.source.share.tolist() == [[0.25, 0.75]] * 2
     assert run.source.store.former.tolist() == [0.25, 0.25]
+
+
+def test_scores_of_an_easier_stage_choose_no_policy(scripted: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both seeds come to the second stage at update 2; the second one is back at the first when it scores 9."""
+    scores = iter([[0.9, 0.9], [0.4, 0.1], [0.3, 0.2], [0.2, 9.0], [0.1, 0.3], [0.1, 0.25]])
+    monkeypatch.setattr(best, "mean_scores", lambda *given: torch.tensor(next(scores))[:, None])
+    run = train_run(tiny(**SCRIPT))
+    assert run.best_team.updates.flatten().tolist() == [4, 10]
+    torch.testing.assert_close(run.best_team.score.flatten(), torch.tensor([0.4, 0.3]))
 
 
 def test_stages_are_resumed_exactly(scripted: None, tmp_path: Path) -> None:
@@ -269,6 +283,40 @@ def test_the_best_policy_is_of_the_highest_stage(scripted: None) -> None:
     assert updates[2] == ([2, 2], [True, True])  # both have just advanced
     assert updates[4][1] == [False, False]
     assert updates[8][0][1] in (4, 6)  # what the second seed scored at the first stage again does not count
+
+
+def test_a_score_of_an_easier_stage_chooses_no_policy(scripted: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second seed falls back after update 6, so what it scores after update 8, 9, is of the first stage."""
+    scores = iter([[0.5, 0.5], [0.4, 0.4], [0.3, 0.3], [0.2, 9.0], [0.1, 0.2], [0.1, 0.1]])
+    monkeypatch.setattr(best, "mean_scores", lambda figures, weights: torch.tensor(next(scores))[:, None])
+    run = train_run(tiny(**SCRIPT))
+    assert run.best_score.tolist() == pytest.approx([0.4, 0.4])
+    assert run.best_team.updates[:, 0].tolist() == [4, 4]
+
+
+@pytest.mark.parametrize("learner", ["masac", "mappo"])
+def test_a_curriculum_of_one_stage_trains(learner: str, tmp_path: Path) -> None:
+    table = {"metric": "completion", "stages": [{"obstacle_speed": 5.0}]}
+    names = {"curriculum": table, "obstacle_speed": 5.0, "learner": learner}
+    config = configure("leader_follower", {**sizes("leader_follower", learner), **names})
+    run = train_run(config, tmp_path / "run")
+    assert (run.status, run.schedules.progression.stages) == ("complete", (0,))
+
+
+@pytest.mark.parametrize(("score", "warned"), [(0.0, True), (0.8, False)])
+def test_a_seed_that_advances_without_its_mark_is_warned_of(score: float, warned: bool) -> None:
+    plan = parse({**TABLE, "stages": [{**EASY, "mark": 0.8, "passes": 9, "patience": 2}, {}]}, ENV)
+    own = Progression(plan, ENV, {}, [7])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for update in range(3):
+            own.judge([score], update)
+    assert own.stages == (1,)
+    text = (
+        "curriculum: seed 7 leaves stage 1 by patience, its highest score 0 below the mark 0.8; raise patience, or "
+        "set patience: 0 so that it stays."
+    )
+    assert [str(each.message) for each in caught] == [text] * warned
 
 
 def test_positions_are_tensors() -> None:

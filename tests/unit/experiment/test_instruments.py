@@ -2,6 +2,7 @@
 
 import gc
 import threading
+from statistics import mean
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,13 +23,19 @@ from uavlab.runtime.toggles import Toggles, with_toggles
 
 
 class FakeMonitor:
-    """A monitor whose stages took what a test says."""
+    """A monitor whose stages took, in each update that was timed, the milliseconds that a test says."""
 
-    def __init__(self, resets: int = 1, updates: int = 0, **total: float) -> None:
-        self.resets, self.updates, self.total = resets, updates, total
+    def __init__(self, *updates: dict[str, float], resets: int = 1) -> None:
+        self.resets, self.timed = resets, list(updates)
 
-    def read(self) -> list[dict[str, Any]]:
-        return [{"name": name, "total_ms": total} for name, total in self.total.items()]
+    @property
+    def updates(self) -> int:
+        return len(self.timed)
+
+    def by_update(self, since: int) -> dict[str, list[float]]:
+        names = dict.fromkeys(name for update in self.timed for name in update)
+        later = self.timed[since:]
+        return {name: [update[name] / 1e3 for update in later if name in update] for name in names}
 
 
 def shares(each: Any, monitor: Any) -> dict[str, float]:
@@ -38,15 +45,15 @@ def shares(each: Any, monitor: Any) -> dict[str, float]:
 
 def since_the_last_reading(kind: type[Instruments]) -> None:
     """Read a monitor twice, after a reset, and another one that may lie where the first one lay."""
-    each, monitor = kind(), FakeMonitor(update=300.0, draw=100.0)
+    each, monitor = kind(), FakeMonitor({"update": 300.0, "draw": 100.0})
     assert shares(each, monitor) == {"update": 0.75, "draw": 0.25}
-    monitor.total = {"update": 350.0, "draw": 200.0, "copy": 50.0}  # 50, 100 and 50 more
+    monitor.timed.append({"update": 50.0, "draw": 100.0, "copy": 50.0})
     assert shares(each, monitor) == {"update": 0.25, "draw": 0.5, "copy": 0.25}
-    monitor.resets, monitor.total = 2, {"update": 10.0, "draw": 30.0}
+    monitor.resets, monitor.timed = 2, [{"update": 10.0, "draw": 30.0}]
     assert shares(each, monitor) == {"update": 0.25, "draw": 0.75}
     del monitor
     gc.collect()
-    others = [FakeMonitor(resets=2, update=30.0, draw=10.0) for _ in range(100)]  # one in the place of the former
+    others = [FakeMonitor({"update": 30.0, "draw": 10.0}, resets=2) for _ in range(100)]  # in the place of the former
     for other in others:
         assert shares(each, other) == {"update": 0.75, "draw": 0.25}
 
@@ -55,7 +62,7 @@ class Cumulative(Instruments):
     """A broken one: shares of all the time so far."""
 
     def read(self, rt: Any) -> dict[str, float]:
-        self._before = {}
+        self._updates = 0
         return super().read(rt)
 
 
@@ -77,16 +84,37 @@ def test_broken_ones_are_caught(broken: type[Instruments]) -> None:
         since_the_last_reading(broken)
 
 
+def one_update_that_was_interrupted() -> None:
+    """12 updates of 8 ms, with 2 ms of acting in every third; in one of these another program took 331 ms."""
+    updates = [{"update": 8.0, **({"acting": 2.0} if number % 3 == 0 else {})} for number in range(12)]
+    updates[6]["acting"] = 331.0
+    figures = Instruments().read(watched_by(FakeMonitor(*updates)))
+    assert figures["ms/update"] == pytest.approx(8.0)
+    assert figures["ms/acting"] == pytest.approx(2.0 / 3)
+    assert figures["time/acting"] == pytest.approx(2.0 / 3 / (8.0 + 2.0 / 3))
+    assert figures["time/update"] + figures["time/acting"] == pytest.approx(1)
+
+
+def test_one_update_that_was_interrupted_moves_no_share() -> None:
+    one_update_that_was_interrupted()
+
+
+def test_means_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(instruments, "median", mean)
+    with pytest.raises(AssertionError):
+        one_update_that_was_interrupted()
+
+
 def test_several_read_one_monitor() -> None:
-    one, other, monitor = Instruments(), Instruments(), FakeMonitor(update=10.0)
+    one, other, monitor = Instruments(), Instruments(), FakeMonitor({"update": 10.0})
     shares(one, monitor)
-    monitor.total = {"update": 10.0, "draw": 10.0}
+    monitor.timed.append({"draw": 10.0})
     assert shares(one, monitor) == {"update": 0.0, "draw": 1.0}
     assert shares(other, monitor) == {"update": 0.5, "draw": 0.5}
 
 
 def test_where_no_time_passed_there_are_no_shares() -> None:
-    each, monitor = Instruments(), FakeMonitor(update=10.0)
+    each, monitor = Instruments(), FakeMonitor({"update": 10.0})
     shares(each, monitor)
     assert shares(each, monitor) == {}
 
@@ -110,10 +138,10 @@ def watched_by(monitor: FakeMonitor, device: str = "cpu") -> Any:
 
 
 def test_milliseconds_are_those_of_an_update_that_was_timed() -> None:
-    each, monitor = Instruments(), FakeMonitor(updates=4, update=40.0, draw=2.0)
+    each, monitor = Instruments(), FakeMonitor(*[{"update": 10.0}] * 3, {"update": 10.0, "draw": 2.0})
     figures = each.read(watched_by(monitor))
     assert (figures["ms/update"], figures["ms/draw"]) == (10.0, 0.5)
-    monitor.updates, monitor.total = 6, {"update": 48.0, "draw": 2.0}
+    monitor.timed += [{"update": 3.0}, {"update": 5.0}]
     figures = each.read(watched_by(monitor))
     assert (figures["ms/update"], figures["ms/draw"]) == (4.0, 0.0)
     assert not [name for name in each.read(watched_by(monitor)) if name.startswith("ms/")]  # no update since
@@ -175,7 +203,7 @@ class TestOnAGpu:
 
         monkeypatch.setattr(torch.cuda, "utilization", utilization)
         each = Instruments()
-        with pytest.warns(UserWarning, match=rf"no load/gpu in the log \({reason}.*pip install nvidia-ml-py"):
+        with pytest.warns(UserWarning, match=rf"no load/gpu in the log \({reason}.*pip install \"uavlab\[gpu\]\""):
             assert "load/gpu" not in each.read(watched_by(FakeMonitor(), "cuda"))
         assert "load/gpu" not in each.read(watched_by(FakeMonitor(), "cuda"))
         assert len(asked) == 1

@@ -1,4 +1,4 @@
-"""A report compares the rows of an interval with those of the one before, and names best scores and alarms."""
+"""A report compares the rows of an interval with those of the one before, and names the highest scores and alarms."""
 
 import re
 
@@ -22,12 +22,15 @@ def test_rows_of_the_interval_alone_are_compared() -> None:
     assert "critic_loss 4 -> 7" in progress_report(run, 5)  # 3, 4, 5, then 6, 7, 8
 
 
-def test_best_scores_and_where() -> None:
+def test_highest_scores_and_where() -> None:
     run = train_run(tiny(updates=8, evaluate_every=2, runs=2))
     text = progress_report(run, 4)
     scores, updates = run.best_score.tolist(), run.best_team.updates[:, 0].tolist()
     pairs = zip(scores, updates, strict=True)
-    assert f"best score {', '.join(f'{score:.4g} at update {update}' for score, update in pairs)}" in text
+    assert (
+        f"highest of 4 scores in training {', '.join(f'{score:.4g} at update {update}' for score, update in pairs)}"
+        in text
+    )
     assert re.match(r"update 8 of 8, [\d.]+ min, [\d,]+ agent-steps/s; eval/completion ", text)
 
 

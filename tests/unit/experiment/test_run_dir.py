@@ -48,8 +48,8 @@ class TestClaim:
             pass
         since = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\+00:00"
         assert re.fullmatch(
-            rf"{re.escape(str(folder))}: in use by process {os.getpid()} on \S+ since {since}; wait until that run has "
-            r"ended, or stop it\.",
+            rf"{re.escape(str(folder))}: in use by process {os.getpid()} on \S+ since {since}; wait until that process "
+            r"has ended, or stop it\.",
             str(refusal.value),
         )
         assert free(folder)

@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[3]
 
 MASAC = configure("spread", {"device": "cpu"})  # 10,000 updates; the largest entropy is 2 log 2 = 1.386
 MAPPO = configure("pursuit", {"device": "cpu"})  # five moves, some of them closed: at most log 5 = 1.609
+MOVES = configure("pursuit", {"device": "cpu", "learner": "masac"})
 
 
 def make_rows(last: int = 10_000, log: int = 100, every: int = 500, config: Config = MASAC, **shapes: Shape) -> Rows:
@@ -32,7 +33,7 @@ def make_rows(last: int = 10_000, log: int = 100, every: int = 500, config: Conf
 
     Shapes without a name here are figures; ``score`` stands for the first figure of the score.
     """
-    metrics = {"entropy", "critic_loss", "return_"}
+    metrics = {"entropy", "entropy_limit", "target_share", "critic_loss", "return_"}
     score = next(iter(config.evaluation.score))
     rows: Rows = []
     for update in (1, *range(log, last + 1, log)):
@@ -94,6 +95,7 @@ curve(
     *("entropy_high", "scores_still"),
     config=MAPPO,
     **{"entropy": noisy(flat(1.2), 0.02), "score": STILL, "return_": ramp(0, -1, 0, 3000)},
+    entropy_limit=noisy(flat(1.22), 0.02),
 )
 curve("scores that are equal", "scores_still", entropy=FALLING, score=flat(0.0), other=flat(3.0))
 curve("a collapse", "entropy_low", entropy=ramp(1.3, -7, 100, 3000), score=noisy(ramp(0.5, 0.2, 0, 3000), 0.05))
@@ -105,7 +107,14 @@ curve(
     **{"entropy": FALLING, "critic_loss": growing},
     score=noisy(lambda update: math.sin(math.pi * update / 10_000), 0.05),
 )
-curve("moves that stay random", "entropy_high", config=MAPPO, entropy=noisy(flat(1.42), 0.01), score=RISING)
+RANDOM: dict[str, Any] = {
+    "entropy": noisy(flat(0.69), 0.002),
+    "entropy_limit": noisy(flat(0.695), 0.002),
+    "score": RISING,
+}
+curve("moves that stay random", "entropy_high", config=MAPPO, **RANDOM)
+curve("a target above what masks allow", "target_high", config=MOVES, target_share=noisy(flat(1.4), 0.05), **RANDOM)
+curve("a target far below what masks allow", "entropy_high", config=MOVES, target_share=flat(0.25), **RANDOM)
 curve(
     "moves that collapse",
     "entropy_low",
@@ -117,7 +126,27 @@ curve(
     },
 )
 
+curve(
+    "few moves that collapse",
+    "entropy_low",
+    config=MAPPO,
+    **{"entropy": ramp(0.6, 0.02, 0, 1000), "entropy_limit": flat(0.69), "score": noisy(flat(0.5), 0.05)},
+)
+
 # what does not
+curve(
+    "few moves as certain as they should be",
+    config=MAPPO,
+    **{"entropy": ramp(0.6, 0.12, 0, 1000), "entropy_limit": flat(0.69), "score": noisy(flat(0.5), 0.05)},
+)
+curve("no choice at all", config=MAPPO, entropy=flat(0.0), entropy_limit=flat(0.0), score=RISING)
+curve(
+    "a target out of reach in most rows",
+    config=MOVES,
+    target_share=lambda n: 0.5 if n % 500 == 0 else 1.4,
+    score=RISING,
+)
+curve("a target out of reach in few rows", last=600, config=MOVES, target_share=flat(1.4), score=RISING)
 curve("a healthy run", entropy=noisy(ramp(1.38, -2, 1200, 6000), 0.02), critic_loss=loss(), score=RISING)
 curve("a loss that grows with the score", entropy=FALLING, critic_loss=growing, score=RISING)
 curve("a first rise of the loss", entropy=FALLING, critic_loss=ramp(1e-4, 5, 0, 1500), score=STILL)
@@ -169,7 +198,7 @@ def test_each_symptom_and_no_false_alarm() -> None:
 
 MUTANTS: dict[str, dict[str, Any]] = {
     **{"judged at once": {"HALF": 0.0}, "never near": {"NEAR": 1.01}, "always near": {"NEAR": 0.5}},
-    **{"all is narrow": {"NARROW": 2.0}, "nothing is narrow": {"NARROW": -1.0}, "any mask": {"OPEN": 0.0, "NEAR": -9}},
+    **{"all is narrow": {"NARROW": 2.0}, "nothing is narrow": {"NARROW": -1.0}, "one row suffices": {"ROWS": 1}},
     **{"growth of any size": {"GROWTH": 1.0}, "growth without end": {"GROWTH": 1e30}, "any pace": {"PACE": 0.0}},
     **{"no pace": {"PACE": 1e30}, "few scores suffice": {"MANY": 4}, "one score suffices": {"FEW": 1}},
     **{
@@ -207,8 +236,11 @@ class TestTexts:
         texts = {name: [each.text for each in watch(*CURVES[name]).values()] for name in CURVES if EXPECTED[name]}
         assert texts["a temperature that is too high"] == [
             "the policy's entropy stayed at 97 % of its maximum, 1.34 of 1.39 nats, from update 2800 to 5500; "
-            "try alpha=0.01 (now 0.1) in a new run"
+            "try alpha_lr=0.01 (now 0.001)"
         ]
+        (text,) = texts["a target above what masks allow"]
+        assert text.startswith("the target entropy is 14")
+        assert text.endswith(" % of the largest one that the legal moves allow, so the policy becomes random")
         (text,) = texts["moves that collapse"]
         assert text.startswith(
             "the policy's entropy collapsed to 0.08 nats, of 0 to 1.61, and the score did not rise: "
@@ -223,9 +255,11 @@ class TestTexts:
     def test_the_next_remedy_where_the_first_is_used_up(self) -> None:
         rows = CURVES["a temperature that is too high"][0]
         for layer, text in (
-            ({"alpha": 1e-4, "reward_scale": 1.0}, "; try reward_scale=10 (now 1) in a new run"),
-            ({"alpha": 1e-4}, ""),
-            ({"alpha": 1e-4, "reward_scale": 1e4}, ""),
+            ({"alpha": 10.0}, "; try alpha=0.1 (now 10) in a new run"),
+            ({"alpha_lr": 1e-2}, "; try alpha=0.01 (now 0.1) in a new run"),
+            ({"alpha_lr": 1e-2, "alpha": 1e-4, "reward_scale": 1.0}, "; try reward_scale=10 (now 1) in a new run"),
+            ({"alpha_lr": 1e-2, "alpha": 1e-4}, ""),
+            ({"alpha_lr": 1e-2, "alpha": 1e-4, "reward_scale": 1e4}, ""),
             ({"target_entropy": 1.3}, "; try target_entropy=-2 (now 1.3)"),
         ):
             (result,) = findings(rows, configure("spread", layer))
@@ -356,7 +390,7 @@ class TestRun:
         assert entry["symptom"] == "entropy_high"
         assert text == f"update {entry['update']}: {entry['text']}"
         assert entry["update"] == 35  # of 60, and the fifth score
-        assert entry["text"].endswith("; try alpha=100 (now 1e+03) in a new run")
+        assert entry["text"].endswith("; try alpha=0.1 (now 1e+03) in a new run")
 
     def test_a_healthy_run_is_silent(self) -> None:
         run = Run(configure("spread", sizes("spread"), {**HOT, "alpha": 1e-8, "lr": 1e-2}))

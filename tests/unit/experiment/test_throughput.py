@@ -54,6 +54,14 @@ def test_neither_a_warm_up_nor_one_round_decides(clock: Callable[..., list[int]]
     assert sweep_worlds(tiny(capacity=10_000), 64).worlds == 16
 
 
+def test_the_warm_up_is_not_in_the_median(clock: Callable[..., list[int]]) -> None:
+    """Of 0.5, 0.9, 1.0 and 1.1 times a rate, the median without the first one is 1.0, with it 0.95."""
+    clock(lambda worlds, nth: RATES[worlds] * (0.5, 0.9, 1.0, 1.1)[nth])
+    assert sweep_worlds(tiny(capacity=10_000), 32).rates == pytest.approx(
+        {worlds: RATES[worlds] * (1.0 if worlds >= 8 else 0.5) for worlds in (1, 2, 4, 8, 16, 32)}
+    )  # far below the best there is no other sample
+
+
 def test_one_sample_of_a_busy_machine_ends_no_sweep(clock: Callable[..., list[int]]) -> None:
     busy = (4, 16)  # numbers whose first sample is slow
     clock(

@@ -11,7 +11,7 @@ from uavlab.evaluation import COMMON
 from uavlab.experiment import scores
 from uavlab.lab import seeds
 from uavlab.lab.run_files import RunFiles
-from uavlab.lab.seeds import Group, describe, group_runs, pool_rows, sharing
+from uavlab.lab.seeds import Group, describe, group_runs, pool_rows, scores_in_training, sharing
 
 
 def run(name: str, status: str = "complete", update: int = 8, **changes: Any) -> RunFiles:
@@ -151,6 +151,11 @@ def test_without_scores_no_policy_is_evaluated() -> None:
     vars(runs[0]).pop("figures")
     describe(groups, scored=False)
     assert "figures" not in vars(runs[0])
+
+
+def test_scores_of_a_curriculum_are_those_of_its_highest_stage() -> None:
+    rows = [{"eval/a": value, "eval/stage": stage} for value, stage in ((0.9, 1.0), (0.5, 2.0), (0.4, 2.0), (0.8, 1.0))]
+    assert scores_in_training(rows, {"a": 1.0}, 1) == [[0.5, 0.4]]
 
 
 class TestBrokenVariants:

@@ -37,8 +37,12 @@ def test_a_grid_on_two_presets(tmp_path: Path) -> None:
     assert len(figures) == 2
     means, profiles = figures
     dots = means["data"][0]
-    assert (dots["x"], dots["y"]) == ([0.6, 0.0], ["lr=0.1", "lr=0.2"])  # of 0.2, 0.6, 1, 0, 1 and of 0: the best first
-    assert means["layout"]["title"]["text"].startswith("Best: lr=0.1, 0.600 [")
+    assert (dots["x"], dots["y"]) == (
+        [0.56, 0.0],
+        ["lr=0.1", "lr=0.2"],
+    )  # of 0.2, 0.6, 1, 0, 1 and of 0: the best first
+    assert "mean, Student" in text
+    assert means["layout"]["title"]["text"].startswith("Best: lr=0.1, 0.560 [")
     named = {trace["name"] for trace in profiles["data"] if trace.get("name")}
     assert named == {"lr=0.1", "lr=0.2"}
     shares = next(trace["y"] for trace in profiles["data"] if trace.get("name") == "lr=0.1")

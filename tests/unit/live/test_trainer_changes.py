@@ -10,10 +10,11 @@ from torch._dynamo.exc import Unsupported
 
 from tests.support.live_runs import PATIENCE, drift, failing, finish, followed, step, trained, wait_for, watch_threads
 from tests.support.registries import registered_outside
-from uavlab.core.errors import ConfigError, FallbackWarning
+from uavlab.core.errors import ConfigError, FallbackWarning, ResourceError
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_config
 from uavlab.live import comparison, history
+from uavlab.live.comparison import measured_rows, unmeasured
 from uavlab.live.trainer import Trainer
 
 
@@ -252,15 +253,62 @@ class TestFallback:
 
 
 class TestPlay:
-    def test_it_stops_when_the_last_change_is_measured(self) -> None:
+    def test_it_stops_when_the_last_change_is_measured(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(history, "EVERY", 1e-9)  # each update is a sample, beginning with that of update 0
         each = Trainer(Run(drift(updates=10**6)))
         each.play([(4, {"precision": "bf16"}), (2, {"worlds": 3})])
         each.join(PATIENCE)
         mine = [entry for entry in each.run.changes if entry.by == "script"]
         assert [next(iter(entry.settings)) for entry in mine] == ["worlds", "precision"]
-        assert mine[0].update == 2
+        assert mine[0].update == 6
         assert [entry.measured["slices"] for entry in mine] == [6, 6]
         assert (each.state, each.run.config.toggles.precision) == ("ready", "bf16")
+
+    def test_each_change_waits_for_enough_slices_before_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Each update is a sample, a slice takes 2: 12 slices after the first change, then 7 samples, then 6 slices."""
+        monkeypatch.setattr(history, "EVERY", 1e-9)
+        each = Trainer(Run(drift(updates=10**6)))
+        each.play([(1, {"precision": "bf16"}), (1, {"worlds": 3}), (1, {"lr": 0.003})])
+        each.join(PATIENCE)
+        mine = [entry for entry in each.run.changes if entry.by == "script"]
+        assert [entry.update for entry in mine] == [1, 1 + 24 + 7, 1 + 24 + 7 + 12]
+        assert [row["setting"] for row in measured_rows(mine)] == ["precision=bf16", "worlds=3", "lr=0.003"]
+        assert unmeasured(mine) == []
+
+    def test_one_that_falls_back_is_a_row_and_the_rest_goes_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        broken_compiler(monkeypatch)
+        each = Trainer(Run(drift(updates=10**6)), pairs=2)
+        each.play([(2, {"compile": "default"}), (2, {"graph": "update"}), (2, {"precision": "bf16"})])
+        with pytest.warns(FallbackWarning, match="compile=default fell back"):
+            each.join(PATIENCE)
+        mine = [entry for entry in each.run.changes if entry.by == "script"]
+        compiled, graph, low = mine
+        assert compiled.undone.startswith("compile=default fell back: environment: Unsupported: a learner")
+        assert graph.undone.startswith("graph=update: ")
+        assert (graph.settings, low.measured["slices"]) == ({"graph": ("off", "update")}, 2)
+        assert unmeasured(mine) == [f"{compiled}", f"{graph}"]
+
+    def test_one_that_memory_refuses_is_a_row(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        each, change = Trainer(Run(drift(updates=10**6)), pairs=2), Run.change
+
+        def refuse(run: Run, by: str = "python", /, **settings: Any) -> Any:
+            if "worlds" in settings:
+                raise ResourceError("no memory")
+            return change(run, by, **settings)
+
+        monkeypatch.setattr(Run, "change", refuse)
+        each.play([(2, {"worlds": 3}), (2, {"precision": "bf16"})])
+        each.join(PATIENCE)
+        assert [entry.undone for entry in each.run.changes if entry.by == "script"] == ["no memory", ""]
+
+    def test_what_training_does_not_come_to_is_a_row(self) -> None:
+        each = Trainer(Run(drift(updates=5)))
+        each.play([(2, {"worlds": 3}), (50, {"lr": 0.003}), (60, {"worlds": 2})])
+        each.join(PATIENCE)
+        assert [(entry.settings, entry.undone) for entry in each.run.changes] == [
+            ({"worlds": (2, 3)}, "training ended before it"),
+            ({"lr": (0.01, 0.003)}, "training ended before it"),
+        ]
 
     def test_an_empty_one_is_one_update(self) -> None:
         each = Trainer(Run(drift()))
@@ -282,7 +330,8 @@ class TestPlay:
             each.play([(1,)])  # type: ignore[list-item]
         assert each.state == "ready"
 
-    def test_a_pause_does_not_end_it(self) -> None:
+    def test_a_pause_does_not_end_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(history, "EVERY", 1e-9)
         each = Trainer(Run(drift(updates=10**6)))
         each.play([(30, {"worlds": 3})])
         each.pause()

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.support.fake_device import CUDA, fake_device
 from tests.support.fixtures_config import tiny, train_tiny
 from tests.support.named_rows import RUNS, check, draw, named, rows
 from uavlab.collectors import entries
@@ -135,6 +136,15 @@ def test_a_batch_stays_as_it_is_when_the_next_is_drawn() -> None:
 
     assert batch_stays(copy=True)
     assert not batch_stays(copy=False)
+
+
+def test_new_rows_are_packed_on_the_device_and_wait_once() -> None:
+    with fake_device(strict=False) as waits:
+        example = tree_map(lambda leaf: leaf.to("cuda"), EXAMPLE)
+        staging = HostTransfer(example, BATCH, Runtime(CUDA), pinned=False)
+        waits.clear()
+        staging.put(example)
+        assert dict(waits) == {"buffer.py:_downward": 1}
 
 
 def test_memory_that_cannot_be_pinned_is_recorded_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

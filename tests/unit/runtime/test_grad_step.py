@@ -436,6 +436,55 @@ def test_corrections_follow_steps_made_elsewhere(stale: bool, monkeypatch: pytes
     assert torch.allclose(compiled.parameter, plain.parameter, rtol=1e-12, atol=1e-12) is not stale
 
 
+@pytest.mark.parametrize("functional", [False, True])
+@pytest.mark.parametrize("mistake", [False, True])
+def test_a_network_whose_steps_are_undone_is_one_that_did_not_take_them(functional: bool, mistake: bool) -> None:
+    """Twins are torch's Adam, one for each row: row 1 takes the first step and the last two of eight."""
+    start, rt = (
+        torch.zeros(2, 3, dtype=torch.float64),
+        Runtime(requested=with_toggles(Toggles(update="batched"), {"compile": "default"})),
+    )
+    step: Any = rt.grad(start, 0.1, None, undo=True)
+    twins = [row.clone().requires_grad_() for row in start]
+    adams = [torch.optim.Adam([row], 0.1, eps=ADAM_EPS) for row in twins]
+    for number in range(8):
+        goal = torch.tensor([[1.0, -2.0, 3.0], [4.0, 5.0, -6.0]], dtype=torch.float64) * (1 + number)
+        before = step.copy_state()
+        (step.functional_step if functional else step)(by_row, step.parameter, goal)
+        held = torch.tensor([False, 1 <= number < 6])
+        step.undo(held, before)
+        if mistake:
+            step.load_state_dict({**step.copy_state(), "behind": torch.zeros(2)})
+        for row, adam, own, late in zip(twins, adams, goal, held, strict=True):
+            if not late:
+                row.grad = torch.autograd.grad(by_row(row[None], own[None])[0], row)[0]
+                adam.step()
+    expected = torch.stack(twins).detach()
+    assert torch.allclose(step.parameter, expected, rtol=1e-6, atol=1e-8) is not mistake
+    assert step.count == 8
+    resumed: Any = rt.grad(start, 0.1, None, undo=True)
+    resumed.load_state_dict(step.copy_state())
+    for each in (step, resumed):
+        (each.functional_step if functional else each)(by_row, each.parameter, start)
+    assert torch.equal(step.parameter, resumed.parameter)
+
+
+@pytest.mark.parametrize("adam", SCRATCH)
+def test_where_nothing_is_undone_no_bit_differs(adam: Any) -> None:
+    toggles = Toggles(adam=adam, optimizers="one" if adam == "fused" else "many")
+    steps = [
+        GradientStep([[torch.ones(2, 3).requires_grad_()]], 0.1, 1.0, True, toggles, undo=undo)
+        for undo in (False, True)
+    ]
+    for number in range(20):
+        for step in steps:
+            before = step.copy_state()
+            step(by_row, step.parameter, torch.full((2, 3), number % 7 - 3.0))
+            if step.behind is not None:
+                step.undo(torch.zeros(2, dtype=torch.bool), before)
+    assert torch.equal(steps[0].parameter, steps[1].parameter)
+
+
 def test_a_forgotten_bias_correction_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     plain, compiled = pair(None)
     monkeypatch.setattr(compiled, "factors", torch.tensor([compiled.lr, 1.0], dtype=torch.float64))  # both are 1

@@ -1,7 +1,7 @@
 """An overflow skips one step of its network and halves the scale once; all but matrix products stay in float32."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -23,7 +23,7 @@ from uavlab.learners.masac import base
 from uavlab.learners.masac.base import MASACConfig
 from uavlab.learners.masac.batched import MASAC
 from uavlab.runtime import loss_scaler
-from uavlab.runtime.grad_step import SCRATCH, GradientStep
+from uavlab.runtime.grad_step import ADAM_EPS, SCRATCH, GradientStep
 from uavlab.runtime.loss_scaler import CEILING, FLOOR, MAX_OVERFLOWS, PRESETS, Scaler
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
@@ -106,19 +106,26 @@ def test_a_scale_without_floor_would_vanish(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def steps_of(kind: str, scaler: Scaler | None, clip: float | None = 1.0, adam: Any = "single") -> GradientStep:
-    """Two networks of three numbers: rows of a matrix, or an owner each."""
+    """Two networks of three numbers: rows of a matrix, an owner each, or rows of the tensors of two layers."""
     toggles = Toggles(adam=adam, optimizers="one" if adam == "fused" else "many")
     if kind == "stacked":
         return GradientStep([[torch.zeros(2, 3).requires_grad_()]], 0.1, clip, True, toggles, scaler)
+    if kind == "layers":
+        layers = [[torch.zeros(2, size).requires_grad_() for size in (1, 2)]]
+        return GradientStep(layers, 0.1, clip, True, toggles, scaler)
     owners = [[torch.zeros(3).requires_grad_()] for _ in range(2)]
     return GradientStep(owners, 0.1, clip, False, toggles, scaler)
 
 
 def call(step: GradientStep, factor: list[float]) -> Tensor:
     def loss(*rows: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        return toward_goal(rows[0] if len(rows) == 1 else torch.stack(rows), torch.tensor(factor))
+        return toward_goal(matrix_of(rows), torch.tensor(factor))
 
     return step(loss, *step.parameters)[1]
+
+
+def matrix_of(rows: Sequence[Tensor]) -> Tensor:
+    return torch.stack(list(rows)) if rows[0].dim() == 1 else torch.cat(list(rows), 1)
 
 
 def by_network(step: GradientStep) -> list[list[Tensor]]:
@@ -154,15 +161,39 @@ def test_where_all_are_skipped_not_even_steps_are_counted(kind: str) -> None:
     step = steps_of(kind, scaler)
     before = {name: tensor.clone() for name, tensor in step.state_dict().items()}
     assert call(step, [torch.inf, torch.nan]).tolist() == [0, 0]
-    assert all(torch.equal(tensor, before[name]) for name, tensor in step.state_dict().items())
+    after = step.state_dict()
+    counted = ("step", "behind") if kind == "stacked" else ()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in after.items() if name not in counted)
+    assert step.count == 0
     assert scaler.skipped == 2
 
 
+@pytest.mark.parametrize("adam", SCRATCH)
+@pytest.mark.parametrize("kind", ["stacked", "owners", "layers"])
+def test_a_network_that_skipped_steps_goes_on_as_one_that_had_none(kind: str, adam: Any) -> None:
+    """Each network is a twin of its own: torch's Adam, which takes the steps without an overflow alone."""
+    pattern = ["..", ".x", ".x", "xx", "x.", "..", ".x", ".."]
+    step = steps_of(kind, Scaler("conservative", CPU), adam=adam, clip=1.0)
+    twins = [torch.zeros(3, requires_grad=True) for _ in range(2)]
+    adams = [torch.optim.Adam([twin], 0.1, eps=ADAM_EPS) for twin in twins]
+    for number, marks in enumerate(pattern):
+        factor = [1.0 + number, 2.0 + number % 3]
+        call(step, [torch.inf if mark == "x" else each for mark, each in zip(marks, factor, strict=True)])
+        for n, mark in enumerate(marks):
+            if mark == ".":
+                gradient = factor[n] * (twins[n].detach() - GOAL[n])
+                twins[n].grad = gradient * min(1.0 / (gradient.norm().item() + 1e-6), 1.0)
+                adams[n].step()
+    for n, twin in enumerate(twins):
+        torch.testing.assert_close(matrix_of(step.parameters)[n].detach(), twin.detach(), rtol=2e-6, atol=1e-7)
+    assert step.count == 6  # of network 0, which skipped two of eight
+
+
 @pytest.mark.parametrize("factor", [[1.0, torch.inf], [torch.inf, 1.0]])
-def test_where_one_row_is_skipped_the_count_of_all_moves(factor: list[float]) -> None:
+def test_the_most_steps_of_any_network_are_counted(factor: list[float]) -> None:
     step = steps_of("stacked", Scaler("conservative", CPU))
     call(step, factor)
-    assert step.state_dict()["step"] == 1
+    assert step.count == 1
 
 
 def test_gradients_are_clipped_at_their_true_size() -> None:

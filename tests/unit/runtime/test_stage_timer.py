@@ -106,6 +106,25 @@ def test_a_reset_begins_to_time_its_own_thread(clock: Clock) -> None:
     assert watch.resets == 3
 
 
+def test_stages_by_update(clock: Clock) -> None:
+    watch = Monitor("cpu")
+    for number, calls in enumerate([(1, 2), (), (4,)], 1):
+        watch.begin_update(number)
+        for seconds in calls:
+            with watch.scope("forward"):
+                clock.passes(seconds)
+        with watch.scope("update"):
+            clock.passes(1)
+    assert watch.by_update(0) == {"forward": [3.0, 4.0], "update": [1.0, 1.0, 1.0]}
+    assert watch.by_update(1) == {"forward": [4.0], "update": [1.0, 1.0]}
+    assert watch.by_update(3) == {"forward": [], "update": []}
+    for number in range(4, RECENT + 4):
+        watch.begin_update(number)
+        with watch.scope("update"):
+            clock.passes(1)
+    assert len(watch.by_update(0)["update"]) == RECENT
+
+
 def test_a_monitor_of_all_threads_is_caught(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage_timer.threading, "get_ident", lambda: 1)
     for test in (test_stages_of_other_threads_are_theirs, test_a_reset_begins_to_time_its_own_thread):
@@ -260,7 +279,7 @@ class Inclusive(Monitor):
     def scope(self, name: str) -> Iterator[None]:
         began = self._mark()
         yield
-        self._stages.setdefault(name, stage_timer._Stage(name)).add(self._mark() - began)
+        self._stages.setdefault(name, stage_timer._Stage(name)).add(self._mark() - began, self.updates)
 
 
 class Careless(Monitor):

@@ -1,16 +1,27 @@
 """The records name every toggle, the defaults are the plain reference, and what cannot be used falls back told."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 from tests.support.card_parts import facts, tables
-from uavlab.core.errors import FallbackWarning
+from uavlab.core.errors import FallbackWarning, NoteWarning
+from uavlab.runtime import toggle_records
 from uavlab.runtime import toggles as records
 from uavlab.runtime.runtime import Runtime
-from uavlab.runtime.toggles import TOGGLES, Toggles, as_dict, changes, resolve, toggle_presets, with_toggles
+from uavlab.runtime.toggles import (
+    TOGGLES,
+    Toggles,
+    as_dict,
+    changes,
+    notes_on,
+    resolve,
+    toggle_presets,
+    with_toggles,
+)
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -58,6 +69,45 @@ def test_the_runtime_tells_once_and_records_it() -> None:
     assert (rt.toggles.graph, list(rt.fell_back)) == ("off", ["graph"])
     rt.fall_back("graph", "again")  # known already: no second line
     assert rt.fell_back["graph"] != "again"
+
+
+NOTES = [
+    ({"precision": "bf16"}, CPU, ["avx2"], "this CPU has no instructions for it and emulates it"),
+    ({"precision": "fp16"}, CPU, ["avx2", "avx512_bf16"], "this CPU has no instructions for it and emulates it"),
+    ({"compile": "reduce-overhead"}, CPU, [], "the same program as compile=default"),
+    ({"scaler": "aggressive"}, CPU, [], "it has no effect but where precision=fp16"),
+]
+
+
+@pytest.mark.parametrize(("values", "device", "flags", "text"), NOTES)
+def test_a_value_that_does_not_do_what_it_says_is_noted_once(
+    values: dict[str, str], device: torch.device, flags: list[str], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(toggle_records, "cpu_flags", lambda: flags)
+    ((name, value),) = values.items()
+    with pytest.warns(NoteWarning, match=f"^{name}={value}: {text}") as messages:
+        rt = replace(Runtime(requested=Toggles(update="batched", **values)), monitor=None)
+    assert len(messages) == 1
+    assert rt.notes[name].startswith(text)
+    assert rt.fell_back == {}
+
+
+@pytest.mark.parametrize(
+    ("values", "device", "flags"),
+    [
+        ({"precision": "bf16"}, CPU, ["avx2", "amx_bf16"]),
+        ({"precision": "bf16"}, CPU, []),  # of another kind of processor nothing is known
+        ({"precision": "bf16"}, CUDA, ["avx2"]),
+        ({"precision": "tf32"}, CUDA, ["avx2"]),
+        ({"compile": "default"}, CPU, ["avx2"]),
+        ({"precision": "fp16", "scaler": "aggressive"}, CUDA, []),
+    ],
+)
+def test_others_have_no_note(
+    values: dict[str, str], device: torch.device, flags: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(toggle_records, "cpu_flags", lambda: flags)
+    assert notes_on(Toggles(update="batched", **values), device) == {}
 
 
 @pytest.mark.parametrize("device", [CPU, CUDA])

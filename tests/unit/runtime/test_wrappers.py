@@ -1,11 +1,8 @@
 """Wrappers do not change results; where one cannot work, it warns once and the plain function runs."""
 
-import os
-import tempfile
 import warnings
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 from threading import current_thread
 from typing import Any
 
@@ -126,36 +123,6 @@ class TestCompiled:
         for _ in range(2):
             fn(*operands())
         assert events == ["product", "call", "call"]
-
-
-class TestCompiledCode:
-    @pytest.fixture(autouse=True)
-    def cache(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-        return tmp_path / "uavlab" / "compiled"
-
-    @pytest.mark.parametrize("present", [None, "torchinductor_someone"])  # torch sets the variable to its own folder
-    def test_it_is_kept_in_the_users_cache(
-        self, cache: Path, present: str | None, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.delenv(wrappers.CODE)
-        if present:
-            monkeypatch.setenv(wrappers.CODE, str(Path(tempfile.gettempdir(), present)))
-        wrappers.keep_compiled_code()
-        assert os.environ[wrappers.CODE] == str(cache)
-        assert cache.is_dir()
-
-    def test_a_folder_of_the_users_stays(self, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv(wrappers.CODE, "/elsewhere")
-        wrappers.keep_compiled_code()
-        assert os.environ[wrappers.CODE] == "/elsewhere"
-        assert not cache.exists()
-
-    def test_where_no_folder_can_be_made_torch_chooses(self, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delenv(wrappers.CODE)
-        cache.parent.write_text("a file")
-        wrappers.keep_compiled_code()
-        assert wrappers.CODE not in os.environ
 
 
 def test_vector_instructions_are_checked_once_and_beside(monkeypatch: pytest.MonkeyPatch) -> None:

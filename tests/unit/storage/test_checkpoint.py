@@ -377,6 +377,39 @@ def test_everything_is_on_the_disk_before_it_has_its_name(tmp_path: Path) -> Non
     assert durable_order(mutant(("    _sync_folder(final.parent)\n", "")), tmp_path / "run") == order[:5] + order[6:]
 
 
+def require_a_synced_copy(module: ModuleType, folder: Path, number: int) -> None:
+    """Save where hard links are refused; the copy of a group must be on the disk before the checkpoint has its name."""
+    first, synced = real.save(folder, 1, state(), {}), set[int]()
+    fsync, rename, at_rename = os.fsync, os.rename, []
+
+    def refuse(*paths: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "link", refuse)
+        patch.setattr(os, "fsync", lambda fd: (synced.add(os.fstat(fd).st_ino), fsync(fd)))
+        patch.setattr(os, "rename", lambda a, b: (at_rename.append(set(synced)), rename(a, b)))
+        second = module.save(folder, 2, {"rng": {}}, {}, unchanged=(first, ["learner", "source"]))
+    copies = [second / "learner.npz", second / "source.npz"]
+    assert all(copy.stat().st_nlink == 1 and copy.stat().st_ino in at_rename[0] for copy in copies)
+    shutil.rmtree(first)
+    assert bits(real.load(second).groups) == bits({**state(), "rng": {}})
+
+
+@pytest.mark.parametrize("number", sorted(real.NO_HARD_LINKS), ids=errno.errorcode.get)
+def test_where_hard_links_are_refused_a_save_copies_and_syncs(tmp_path: Path, number: int) -> None:
+    require_a_synced_copy(real, tmp_path / "run", number)
+
+
+COPY = '            with new.open("rb+") as handle:\n                _sync(handle)\n'
+
+
+@pytest.mark.parametrize("change", [(COPY, ""), ("shutil.copyfile(old, new)", "new.touch()")], ids=["sync", "copy"])
+def test_a_copy_that_could_be_lost_is_caught(tmp_path: Path, change: tuple[str, str]) -> None:
+    with pytest.raises((AssertionError, FileError)):
+        require_a_synced_copy(mutant(change), tmp_path / "run", errno.EPERM)
+
+
 def test_too_little_space_is_told_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(1000, 601, 399))
     with pytest.raises(ResourceError, match=r"the disk is too full. It needs 480 bytes, 399 are free\."):

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -66,7 +67,9 @@ class Place:
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch) -> Place:
     place = Place()
+    monkeypatch.setattr(trackers, "import_module", lambda name: None)
     monkeypatch.setitem(trackers.OPENERS, "wandb", place.open)
+    monkeypatch.setitem(trackers.OPENERS, "mlflow", place.open)
     return place
 
 
@@ -135,6 +138,31 @@ class TestThread:
         with pytest.warns(UserWarning, match=r"had not arrived after 0\.05 s; no more rows for it\.$"):
             one.close()
         place.gate.set()
+
+    def test_the_import_of_a_library_does_not_count(
+        self, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(trackers, "require", lambda *names: None)
+        monkeypatch.setattr(trackers, "CLOSE_S", 0.5)
+        monkeypatch.setattr(trackers, "import_module", lambda name: time.sleep(1.0))
+        one = Tracker("mlflow", "http://host:5000", tmp_path, {})
+        one.write(1, {"q": 1.0})
+        one.close()
+        assert place.rows == [(1, {"q": 1.0})]
+
+    @pytest.mark.parametrize("where", ["runs/mlflow", "file:///tmp/mlflow", "sqlite:///mlflow.db"])
+    def test_a_slow_folder_gets_all_its_rows(
+        self, where: str, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(trackers, "require", lambda *names: None)
+        monkeypatch.setattr(trackers, "CLOSE_S", 0.0)
+        place.gate.clear()
+        threading.Timer(0.1, place.gate.set).start()
+        one = Tracker("mlflow", where, tmp_path, {})
+        for number in range(3):
+            one.write(number, {})
+        one.close()
+        assert [number for number, _ in place.rows] == [0, 1, 2]
 
     def test_rows_that_wait_are_bounded(self, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(trackers, "MOST_ROWS", 3)

@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -11,7 +13,8 @@ from typing import Any
 import pytest
 
 from tests.support.sweeps import result, scripted, small
-from uavlab.core.errors import ConfigError, ResourceError
+from uavlab.core.errors import ConfigError, FileError, ResourceError
+from uavlab.experiment.names import own_digest
 from uavlab.experiment.run_dir import lock_run_dir
 from uavlab.sweeps.driver import MOST_KILLS, run_sweep
 from uavlab.sweeps.trials import RESULT
@@ -146,9 +149,53 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path, monkeypatch: pyte
     assert (log, os.listdir(tmp_path / "s")) == ([], ["thesis.txt"])
 
 
-def test_a_damaged_result_is_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+EDITS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "score": lambda stored: {**stored, "score": 0.99},
+    "text": lambda stored: {**stored, "score": "high"},
+    "no score": lambda stored: {name: value for name, value in stored.items() if name != "score"},
+    "nan": lambda stored: {**stored, "score": float("nan")},
+    "list": lambda stored: {**stored, "figures": [1]},
+    "digest": lambda stored: {**stored, "digest": "0" * 64},
+    "another trial": lambda stored: {**stored, "trial": "../../x", "number": 7},
+    "episodes": lambda stored: {**stored, "episodes": 4},
+    "status": lambda stored: {**stored, "status": ["complete"]},
+    "no object": lambda stored: [stored],
+}
+
+
+@pytest.mark.parametrize("signed", [False, True], ids=["edited", "forged"])
+@pytest.mark.parametrize("edit", EDITS)
+def test_a_damaged_result_is_refused_until_it_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edit: str, signed: bool
+) -> None:
+    """Where its digest was made to match, too, only other scores and episodes of the right type are believed."""
     log = scripted(monkeypatch, by_seed)
     (row,) = rows(tmp_path / "s", seeds=1)
-    (tmp_path / "s" / "trials" / row["trial"] / RESULT).write_text('{"status": ')
+    path = tmp_path / "s" / "trials" / row["trial"] / RESULT
+    changed = EDITS[edit](json.loads(path.read_text()))
+    if signed and isinstance(changed, dict):
+        changed["sha256"] = own_digest(changed)
+    path.write_text(json.dumps(changed))
+    if signed and edit in ("score", "episodes"):
+        return
+    with pytest.raises(FileError, match=rf"{RESULT}") as refusal:
+        rows(tmp_path / "s", seeds=1)
+    assert len(log) == 1
+    path.unlink()
+    if "delete the folder" in str(refusal.value):
+        shutil.rmtree(path.parent)
+    assert rows(tmp_path / "s", seeds=1) == [row]
+    assert len(log) == 2
+
+
+@pytest.mark.parametrize("lost", ["run.json", "checkpoints"])
+def test_a_result_without_its_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
+    log = scripted(monkeypatch, by_seed)
+    (row,) = rows(tmp_path / "s", seeds=1)
+    place = tmp_path / "s" / "trials" / row["trial"]
+    (place / lost).rename(tmp_path / lost)
+    with pytest.raises(FileError, match="delete the folder, and the next call trains it again"):
+        rows(tmp_path / "s", seeds=1)
+    shutil.rmtree(place)
     assert rows(tmp_path / "s", seeds=1) == [row]
     assert len(log) == 2

@@ -1,5 +1,6 @@
 """A search is the same under its seed, whatever runs at once, and goes on where it was ended."""
 
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -10,6 +11,7 @@ from tests.support.sweeps import result, scripted, small
 from uavlab.sweeps.driver import run_sweep
 from uavlab.sweeps.search import search_trials
 from uavlab.sweeps.spec import Sweep
+from uavlab.sweeps.trials import Trial
 
 SEARCH: dict[str, Any] = {
     "ranges": {
@@ -21,6 +23,9 @@ SEARCH: dict[str, Any] = {
     "trials": 30,
     "batch": 5,
 }
+
+
+Outcome = Callable[[Trial], float | None]
 
 
 def search(**changes: Any) -> Sweep:
@@ -35,14 +40,15 @@ def work(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
     return result(score(request["settings"]))
 
 
-def values(sweep: Sweep) -> list[dict[str, Any]]:
-    """Return the settings of each trial of a search without a driver."""
+def values(sweep: Sweep, outcome: Outcome = lambda trial: score(trial.settings)) -> list[dict[str, Any]]:
+    """Return the settings of each trial of a search without a driver; one whose ``outcome`` is None fails."""
     plan, seen = search_trials(sweep), []
     batch = next(plan)
     while batch:
         seen += [dict(trial.varied) for trial in batch]
         try:
-            batch = plan.send([result(score(trial.settings)) for trial in batch])
+            scores = map(outcome, batch)
+            batch = plan.send([result(s, "complete" if s is not None else "diverged") for s in scores])
         except StopIteration:
             batch = []
     return seen
@@ -107,3 +113,19 @@ def test_a_proposal_that_fails_is_no_result(tmp_path: Path, monkeypatch: pytest.
     rows = list(run_sweep(search(), tmp_path / "s", Event()))
     assert len(rows) == 60
     assert {row["status"] for row in rows} == {"complete", "diverged"}
+
+
+def outcome(failed: float | None, seed: int | None = None) -> Outcome:
+    """Return outcomes around -2; half of all proposals, with one seed or with both, have ``failed`` in their place."""
+
+    def of(trial: Trial) -> float | None:
+        fails = trial.settings["gamma"] > 0.75 and trial.seed in (seed, trial.seed if seed is None else seed)
+        return failed if fails else score(trial.settings) - 2
+
+    return of
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+def test_a_proposal_that_fails_does_not_count_as_a_score(seed: int | None) -> None:
+    """As a score of 0 it would be the best one, and later proposals would follow it."""
+    assert values(search(), outcome(None, seed)) != values(search(), outcome(0.0, seed))

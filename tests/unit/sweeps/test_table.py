@@ -9,7 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from tests.support.sweeps import small
-from uavlab.core.aggregates import aggregate, difference
+from uavlab.core.aggregates import MEAN, compare, summarize
 from uavlab.core.errors import ConfigError
 from uavlab.sweeps.table import ALL, PLAIN, SweepTable, flat_columns, settings_text
 
@@ -35,12 +35,12 @@ def test_figures_are_those_of_the_seeds(table: SweepTable) -> None:
     own = {(each.preset, each.settings): each for each in table.summaries}
     one = own["leader_follower", "lr=0.1"]
     assert (one.strata, one.scored, one.trials) == (((0.0, 1.0, 0.5),), 3, 3)
-    assert one.iqm == aggregate([[0.0, 1.0, 0.5]])
+    assert one.mean == summarize([[0.0, 1.0, 0.5]])
     none = own["leader_follower", "lr=0.2"]
-    assert (none.strata, none.scored, none.trials, none.iqm) == ((), 0, 1, None)
+    assert (none.strata, none.scored, none.trials, none.mean) == ((), 0, 1, None)
     both = own[ALL, "lr=0.1"]
     assert both.strata == ((0.0, 1.0, 0.5), (0.0, 0.5))  # 10 to 30 becomes 0 to 1
-    assert both.iqm == aggregate(both.strata)
+    assert both.mean == summarize(both.strata)
     assert own[ALL, "lr=0.2"].strata == ((1.0,),)
     assert table.scale == {"leader_follower": (0.0, 1.0), "pursuit": (10.0, 30.0)}
     assert not table.complete
@@ -56,9 +56,9 @@ def test_a_scale_of_the_sweep_counts(table: SweepTable) -> None:
 
 
 def test_two_settings_are_compared(table: SweepTable) -> None:
-    assert table.compare("lr=0.2", "lr=0.1", "pursuit") == difference([[30.0]], [[10.0, 20.0]])
+    assert table.compare("lr=0.2", "lr=0.1", "pursuit") == compare([[30.0]], [[10.0, 20.0]])
     assert table.compare("lr=0.2", "lr=0.1", "pursuit")[0] == 15.0
-    assert table.compare("lr=0.2", "lr=0.1") == difference([[1.0]], [[0.0, 1.0, 0.5], [0.0, 0.5]])
+    assert table.compare("lr=0.2", "lr=0.1") == compare([[1.0]], [[0.0, 1.0, 0.5], [0.0, 0.5]])
     with pytest.raises(ConfigError, match=r"unknown setting 'lr=1' \(did you mean 'lr=0\.1'\?\)"):
         table.compare("lr=1", "lr=0.1")
     with pytest.raises(ConfigError, match=r"'lr=0\.2' has no score"):
@@ -67,13 +67,17 @@ def test_two_settings_are_compared(table: SweepTable) -> None:
 
 def test_it_shows_itself(table: SweepTable) -> None:
     text = repr(table)
-    assert "pursuit                      lr=0.1       2/2  15.000 [10.000, 20.000]" in text
+    assert "pursuit                      lr=0.1       2/2  15.000 [-48.531, 78.531]" in text  # 5 times t, 12.706
+    assert "fewer than ten seeds of a preset have their plain mean with Student's 95 % interval" in text
     assert "leader_follower-0.2-0: diverged, nan; see the log" in text
     assert "1 of 7 trials have no score and are left out." in text
     assert "0 and 1 are the lowest and the highest in this table" in text
     page = table._repr_html_()
     assert "6 of 7" in page
-    assert "15.000 [10.000, 20.000]" in page
+    assert "15.000 [-48.531, 78.531]" in page
+    assert MEAN in page
+    (one, *_) = table.record()["summaries"]
+    assert (one["method"], one["mean"]) == (MEAN, 0.5)
 
 
 def test_each_file_has_the_same_rows(table: SweepTable) -> None:

@@ -10,8 +10,8 @@ import pytest
 from filelock import FileLock
 
 from tests.support.registries import registered
-from tests.support.sweeps import SETTINGS, small
-from uavlab.core.errors import ConfigError, DivergedError
+from tests.support.sweeps import SETTINGS, flip_bits, small
+from uavlab.core.errors import ConfigError, DivergedError, FileError
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_status, sign_lock
 from uavlab.sweeps import trials
@@ -95,6 +95,20 @@ def test_a_complete_trial_is_not_trained_again(tmp_path: Path, monkeypatch: pyte
     assert more is not None
     assert (more["digest"], more["episodes"]) == (done["digest"], 5)
     assert trained == []
+
+
+def test_no_flipped_bit_is_another_result(tmp_path: Path) -> None:
+    run_trial(tmp_path / "t", request(), Event())
+    assert flip_bits(tmp_path / "t", 200) > 190
+
+
+def test_a_run_whose_result_is_deleted_is_scored_again(tmp_path: Path) -> None:
+    whole = run_trial(tmp_path / "t", request(), Event())
+    (tmp_path / "t" / RESULT).write_text("{")
+    with pytest.raises(FileError, match=r"delete .*trial\.json, and the next call scores the run again"):
+        run_trial(tmp_path / "t", request(), Event())
+    (tmp_path / "t" / RESULT).unlink()
+    assert run_trial(tmp_path / "t", request(), Event()) == whole == read_result(tmp_path / "t", 3)
 
 
 def test_a_failure_is_a_result_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,6 +117,16 @@ def test_a_mapping_names_the_fields_of_columns(tmp_path: Path) -> None:
         list(fleet.load(logs(tmp_path)))
 
 
+def test_notes_on_a_log_are_warnings(tmp_path: Path) -> None:
+    flight = {name: column.numpy() for name, column in random_flight(300, 0).items()}
+    time = np.arange(300) / 100
+    order = [1, 0, *range(2, 300)]
+    np.savez(tmp_path / "a.npz", time=time[order], **{name: column[order] for name, column in flight.items()})
+    with pytest.warns(UserWarning, match=r"a\.npz: table: time goes back 1x, first in .*a\.npz row 1; rows are sorted"):
+        read = fleet.read(tmp_path / "a.npz")
+    torch.testing.assert_close(read["voltage"], torch.from_numpy(flight["voltage"]), rtol=1e-5, atol=1e-5)
+
+
 def test_other_rates_become_ours(tmp_path: Path) -> None:
     """A log of 50 rows a second that runs evenly has its values half-way between."""
     values = {name: column.numpy() for name, column in random_flight(61, 0).items()}

@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
+import uavlab as ul
 from tests.support.uneven import Uneven
 from uavlab.core.errors import ConfigError
-from uavlab.core.types import EnvSpec, MapObs, Metric, tensors
+from uavlab.core.types import ChoiceObs, EnvSpec, MapObs, Metric, tensors
 from uavlab.testing import check_env, rollout
 
 
@@ -541,3 +542,81 @@ def test_dimensions_that_a_group_lacks_are_0(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(rollout, "padded_actions", lambda spec, device: None)  # the mutant
     with pytest.raises(ConfigError, match=r"measure\['beyond'\].* expected 0.0 to 1e-09"):
         check_env(Uneven(), 3, 10)
+
+
+@tensors
+class Cells:
+    """A state of whole numbers alone."""
+
+    place: Tensor
+    step: Tensor
+
+
+@dataclass(frozen=True)
+class Line:
+    """Two agents on a line of nine cells, which they may not leave; the middle earns 1."""
+
+    spec = EnvSpec(2, 9, 1, 12, 1.0, 2, 0, (0, 0), choices=3)
+    metrics = (Metric("middle", "mean"),)
+    score = {"middle": 1.0}  # noqa: RUF012 - never changed
+    kind = torch.float32
+
+    def initial(self, noise: Tensor) -> Cells:
+        return Cells(place=(9 * noise).long(), step=noise.new_zeros(len(noise), dtype=torch.int64))
+
+    def transition(self, state: Cells, action: Tensor, noise: Tensor) -> Cells:
+        return Cells(place=(state.place + action - 1).clamp(0, 8), step=state.step + 1)
+
+    def observe(self, state: Cells) -> ChoiceObs:
+        hot = state.place[..., None] == torch.arange(9)
+        legal = torch.stack((state.place > 0, state.place >= 0, state.place < 8), -1)
+        return ChoiceObs(features=hot.to(self.kind), legal=legal)
+
+    def reward(self, state: Cells, action: Tensor, after: Cells) -> Tensor:
+        return (after.place == 4).float()
+
+    def terminated(self, state: Cells) -> Tensor:
+        return torch.zeros_like(state.place, dtype=torch.bool)
+
+    def measure(self, state: Cells, action: Tensor, after: Cells) -> dict[str, Tensor]:
+        return {"middle": self.reward(state, action, after).mean(-1)}
+
+
+def test_a_state_of_whole_numbers_has_no_type_to_take() -> None:
+    report = check_env(Line(), worlds=3, steps=20)
+    assert report.observations == (0, pytest.approx(1 / 9), 1)
+    assert report.effect[1] == 1
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.float16])
+def test_whole_numbers_excuse_no_other_type(kind: torch.dtype) -> None:
+    class Wide(Line):
+        pass
+
+    Wide.kind = kind
+    with pytest.raises(ConfigError, match=f"observe.features, step 0 .*got {kind}; expected torch.float32"):
+        check_env(Wide(), worlds=3, steps=20)
+
+
+def test_a_floating_number_in_the_state_gives_its_type() -> None:
+    @tensors
+    class Timed(Cells):
+        time: Tensor
+
+    class Late(Line):
+        def initial(self, noise: Tensor) -> Timed:
+            return Timed(**vars(super().initial(noise)), time=0 * noise[:, 0])
+
+        def transition(self, state: Any, action: Tensor, noise: Tensor) -> Timed:
+            return Timed(**vars(super().transition(state, action, noise)), time=state.time + 1)
+
+    with pytest.raises(ConfigError, match=r"observe.features, step 0 .*got torch.float32; expected torch.float64"):
+        check_env(Late(), worlds=3, steps=20)
+
+
+@pytest.mark.parametrize("learner", ["masac", "mappo"])
+def test_whole_numbers_train(learner: str) -> None:
+    tiny = {"hidden": 4, "worlds": 2, "log_every": 1, "evaluate_episodes": 1, "device": "cpu"}
+    tiny |= {"rollout_steps": 4} if learner == "mappo" else {"batch": 8, "learning_starts": 8, "capacity": 32}
+    run = ul.train(Line(), learner=learner, updates=2, progress=False, settings=tiny)
+    assert run.status == "complete"

@@ -4,7 +4,7 @@ import json
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,9 @@ from tests.support import rank_runs
 from tools import gpu_page
 from tools.gpu_check import __main__ as tool
 from tools.gpu_check import groups, worker
+from tools.gpu_check.measured import claims_in_order, write
+from tools.gpu_check.registry import Group
+from tools.gpu_check.relations import contradictions
 from tools.gpu_check.worker import Case, NotTried, try_case
 from uavlab.benchmarks.claims.report import slug
 from uavlab.core.errors import MissingPackageError
@@ -23,7 +26,7 @@ from uavlab.runtime.runtime import Runtime
 from uavlab.storage.machine import describe
 
 CASES = """
-    import os, sys, time
+    import json, os, sys, time
     from pathlib import Path
     from tools.gpu_check.worker import Case, run_cases
 
@@ -41,15 +44,15 @@ CASES = """
     ]
     name, *_, events, skip = sys.argv[1:]
     print("a line of", name, flush=True)
-    run_cases(cases, Path(events), int(skip))
+    run_cases(cases, Path(events), json.loads(skip))
 """
 
 
-def run(tmp_path: Path, script: str, seconds: float = 20) -> list[dict[str, Any]]:
+def run(tmp_path: Path, script: str, seconds: float = 20, known: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Run a script as the process of a group."""
     file = tmp_path / "cases.py"
     file.write_text(textwrap.dedent(script))
-    return tool.run_group("group", ["cpu"], seconds, [sys.executable, str(file)], lambda row: None)
+    return tool.run_group("group", ["cpu"], seconds, [sys.executable, str(file)], lambda row: None, known)
 
 
 def test_each_end_of_a_case_is_a_row(tmp_path: Path) -> None:
@@ -107,7 +110,7 @@ def test_an_event_that_is_read_half_written_is_read_again(tmp_path: Path) -> Non
 def test_what_a_case_started_ends_with_it(tmp_path: Path) -> None:
     started = tmp_path / "pid"
     script = f"""
-        import subprocess, sys, time
+        import json, subprocess, sys, time
         from pathlib import Path
         from tools.gpu_check.worker import Case, run_cases
 
@@ -116,7 +119,7 @@ def test_what_a_case_started_ends_with_it(tmp_path: Path) -> None:
             Path({str(started)!r}).write_text(str(child.pid))
             time.sleep(60)
 
-        run_cases([Case("starts", call, seconds=3)], Path(sys.argv[3]), int(sys.argv[4]))
+        run_cases([Case("starts", call, seconds=3)], Path(sys.argv[3]), json.loads(sys.argv[4]))
     """
     (row,) = run(tmp_path, script)
     assert row["status"] == "failed"
@@ -166,8 +169,8 @@ def test_a_group_that_cannot_be_imported_is_a_row(tmp_path: Path, monkeypatch: p
     def cases(device: str, folder: Path) -> Any:
         raise ModuleNotFoundError("No module named 'pydantic'", name="pydantic")
 
-    monkeypatch.setitem(groups.GROUPS, "runs", groups.Group(cases, 1, "", timed=False))
-    worker.main(["runs", "cpu", str(tmp_path), "0/1", str(tmp_path / "events"), "0"])
+    monkeypatch.setitem(groups.GROUPS, "runs", Group(cases, 1, "", 3, timed=False, anew=False))
+    worker.main(["runs", "cpu", str(tmp_path), "0/1", str(tmp_path / "events"), "[]"])
     events = [json.loads(line) for line in (tmp_path / "events").read_text().splitlines()]
     assert [next(iter(event)) for event in events] == ["cases", "begin", "end"]
     assert events[-1]["end"]["status"] == "not tried"
@@ -187,7 +190,14 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             "code": "c0de",
         }
         monkeypatch.setattr(tool, "machine", lambda device: ({**facts, "dirty": False}, "nvidia-h200", 1, reason))
-        monkeypatch.setattr(tool, "run_group", lambda name, *_, **__: [{**row, "figure": name} for row in rows])
+
+        def run_group(name: str, *_: Any, say: Callable, known: Sequence[str]) -> list[dict[str, Any]]:
+            tried = [{**row, "figure": f"{name}; sizes: 2 agents"} for row in rows if row["name"] not in known]
+            for row in tried:
+                say(row)
+            return tried
+
+        monkeypatch.setattr(tool, "run_group", run_group)
 
     return replace
 
@@ -222,19 +232,29 @@ def test_the_time_is_shared_by_weight_and_what_is_left_passes_on(
 ) -> None:
     machine([])
     seconds: list[float] = []
-    monkeypatch.setattr(tool, "run_group", lambda name, given, limit, say: seconds.append(limit) or [])
+    monkeypatch.setattr(tool, "run_group", lambda name, given, limit, **_: seconds.append(limit) or [])
     assert tool.main(["--out", str(tmp_path), "--minutes", "2", "--only", "bench", "--only", "claims"]) == 0
     weights = [tool.GROUPS[name].weight for name in ("bench", "claims")]
     assert seconds == pytest.approx([120 * weights[0] / sum(weights), 120], abs=1)
 
 
-UNTIMED, TIMED = ([name for name in tool.GROUPS if tool.GROUPS[name].timed is which] for which in (False, True))
+THIRD = [name for name in tool.GROUPS if tool.GROUPS[name].part == 3]
+UNTIMED, TIMED = ([name for name in THIRD if tool.GROUPS[name].timed is which] for which in (False, True))
 
 
-@pytest.mark.parametrize("jobs", [8, 9, 10, 15, 31])
+def test_the_parts_and_their_order() -> None:
+    parts = {part: [name for name, each in tool.GROUPS.items() if each.part == part] for part in (1, 2, 3)}
+    assert parts[1] == ["compile_claims", "ladder", "claims"]
+    assert parts[2] == ["compile_runs", "env_and_replay", "ppo", "team"]
+    assert [tool.plan(parts[part], 15)[0] for part in (1, 2)] == [{"compile_claims": 15}, {"compile_runs": 15}]
+    assert tool.MINUTES <= 8.5  # of nine
+    assert [name for name, each in tool.GROUPS.items() if each.anew] == ["compile_claims", "compile_runs"]
+
+
+@pytest.mark.parametrize("jobs", [9, 10, 15, 31])
 def test_groups_without_times_run_first_and_side_by_side(jobs: int) -> None:
-    assert TIMED == ["waits", "bench", "claims"]
-    first, *rest = tool.plan(list(tool.GROUPS), jobs)
+    assert TIMED == ["bench", "waits"]
+    first, *rest = tool.plan(THIRD, jobs)
     assert list(first) == UNTIMED
     assert sum(first.values()) == jobs
     assert min(first.values()) >= 1
@@ -243,7 +263,7 @@ def test_groups_without_times_run_first_and_side_by_side(jobs: int) -> None:
 
 
 def test_few_processes_take_one_group_after_the_other() -> None:
-    assert tool.plan(list(tool.GROUPS), 2) == [*({name: 2} for name in UNTIMED), *({name: 1} for name in TIMED)]
+    assert tool.plan(THIRD, 2) == [*({name: 2} for name in UNTIMED), *({name: 1} for name in TIMED)]
     assert tool.plan(["bench", "runs"], 1) == [{"runs": 1}, {"bench": 1}]
     assert tool.plan(["bench"], 15) == [{"bench": 1}]
 
@@ -259,10 +279,60 @@ def test_what_there_was_no_time_for_is_as_it_was(machine: Callable, tmp_path: Pa
     assert repeat(one, two) == ["ok", "not tried"]
     assert repeat(two | {"name": "one"}, one | {"name": "two"}) == ["ok", "ok"]
     assert repeat(one | {"status": "failed"}, two) == ["failed", "ok"]
-    assert tool.add_known(
-        [two], {"code": "other", "torch": "2", "cases": [one | two]}, {"code": "c", "torch": "2"}
-    ) == [two]
-    assert tool.add_known([two], {"cases": [one | {"name": "two"}]}, {"code": None, "torch": None}) == [two]
+
+
+@pytest.mark.parametrize("code", ["other", None])
+def test_rows_of_other_code_do_not_stay(code: str | None, tmp_path: Path) -> None:
+    path, one = tmp_path / "record.json", {**outcome("ok"), "name": "one"}
+    old = {"waits": {"code": code, "torch": "2", "cases": [one]}}
+    path.write_text(json.dumps({"groups": old}))
+    record = tool.Record(path, {"machine": {"code": "c" if code else None, "torch": "2"}}, keep=True)
+    record.begin("waits")
+    assert record.known("waits") == []
+    record.add("waits", {**one, "name": "waits", "status": "not tried"})  # it stands for all of a group
+    record.add("waits", {**one, "name": "two"})
+    assert [each["name"] for each in json.loads(path.read_text())["groups"]["waits"]["cases"]] == ["two"]
+
+
+def test_each_row_is_in_the_record_at_once_and_a_second_call_goes_on(
+    machine: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first call is cut off in its second case; the second tries what is missing, and compiles anew."""
+    rows, tried = [{**outcome("ok"), "name": name} for name in ("one", "two", "three")], list[tuple[str, str]]()
+    machine([])
+
+    def run_group(name: str, *_: Any, say: Callable, known: Sequence[str]) -> list[dict[str, Any]]:
+        for row in rows:
+            if row["name"] not in known:
+                if (row["name"], name, len(tried)) == ("two", "ladder", 4):
+                    raise KeyboardInterrupt
+                tried.append((name, row["name"]))
+                say(row)
+        return []
+
+    monkeypatch.setattr(tool, "run_group", run_group)
+    with pytest.raises(KeyboardInterrupt):
+        tool.main(["1", "--out", str(tmp_path)])
+    path = tmp_path / "gpu_check_nvidia-h200.json"
+    names = {name: [each["name"] for each in group["cases"]] for name, group in recorded(path).items()}
+    assert names == {"compile_claims": ["one", "two", "three"], "ladder": ["one"]}
+    tried.clear()
+    tool.main(["1", "--out", str(tmp_path)])
+    assert [name for group, name in tried if group == "ladder"] == ["two", "three"]
+    assert [name for group, name in tried if group == "compile_claims"] == ["one", "two", "three"]
+    assert {group for group, _ in tried} == {"compile_claims", "ladder", "claims"}  # of part 1 alone
+    assert [each["name"] for each in recorded(path)["ladder"]["cases"]] == ["one", "two", "three"]
+
+
+def recorded(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text())["groups"]
+
+
+def test_cases_that_are_known_are_left_out_also_after_a_crash(tmp_path: Path) -> None:
+    rows = run(tmp_path, CASES, known=["broken", "hangs", "slow"])
+    assert [(row["name"], row["status"]) for row in rows] == [
+        *(("fine", "ok"), ("fell", "fell back"), ("dies", "failed"), ("last", "ok")),
+    ]
 
 
 def test_an_interruption_ends_every_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,8 +345,9 @@ def test_an_interruption_ends_every_group(tmp_path: Path, monkeypatch: pytest.Mo
         raise KeyboardInterrupt
 
     monkeypatch.setattr(tool, "print_row", interrupt)
+    known: dict[str, list[str]] = {"runs": [], "tests": []}
     with pytest.raises(KeyboardInterrupt):
-        list(tool.run_step({"runs": 1, "tests": 1}, ["cpu", str(tmp_path)], 40))
+        list(tool.run_step({"runs": 1, "tests": 1}, ["cpu", str(tmp_path)], 40, known, lambda name, row: None))
     assert tool.STOPPED.is_set()
     tool.STOPPED.clear()
 
@@ -288,10 +359,10 @@ def test_parts_of_a_group_are_its_cases_in_their_order(tmp_path: Path, monkeypat
     def in_this_process(name: str, given: list[str], *_: Any, **__: Any) -> list[dict[str, Any]]:
         events = tmp_path / given[-1].replace("/", "of")
         events.touch()
-        worker.main([name, *given, str(events), "0"])
+        worker.main([name, *given, str(events), "[]"])
         return [json.loads(line)["end"] for line in events.read_text().splitlines() if '"end"' in line]
 
-    monkeypatch.setitem(groups.GROUPS, "runs", groups.Group(cases, 1, "", timed=False))
+    monkeypatch.setitem(groups.GROUPS, "runs", Group(cases, 1, "", 3, timed=False, anew=False))
     monkeypatch.setattr(tool, "run_group", in_this_process)
     rows = tool.run_parts("runs", ["cpu", str(tmp_path)], 9, 3, print)
     assert [row["figure"] for row in rows] == [f"case {number}" for number in range(7)]
@@ -300,9 +371,12 @@ def test_parts_of_a_group_are_its_cases_in_their_order(tmp_path: Path, monkeypat
 def test_a_dry_run_of_one_group_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process; tests/proofs has one with processes of its own."""
 
-    def in_this_process(name: str, given: list[str], *_: Any, **__: Any) -> list[dict[str, Any]]:
+    def in_this_process(name: str, given: list[str], *_: Any, say: Callable, **__: Any) -> list[dict[str, Any]]:
         cases = groups.GROUPS[name].cases(given[0], Path(given[1]))
-        return [try_case(case) for case in cases if not case.name.startswith("import")]
+        rows = [try_case(case) for case in cases if not case.name.startswith("import")]
+        for row in rows:
+            say(row)
+        return rows
 
     monkeypatch.setattr(tool, "run_group", in_this_process)
     monkeypatch.setattr(tool, "machine", lambda device: (*groups.machine(device), 1, ""))
@@ -320,7 +394,7 @@ def test_a_dry_run_of_one_group_says_so(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("name", groups.GROUPS)
 def test_every_group_has_cases_of_different_names(name: str, tmp_path: Path) -> None:
     names = [case.name for case in groups.GROUPS[name].cases("cpu", tmp_path)]
-    assert len(names) > 3
+    assert len(names) > 1
     assert len(set(names)) == len(names)
 
 
@@ -420,7 +494,8 @@ def test_a_required_package_that_is_missing_is_a_failure() -> None:
 def test_the_page_is_the_records() -> None:
     text = gpu_page.PAGE.read_text(encoding="utf-8")
     assert gpu_page.block(gpu_page.read()) in text
-    assert all(f"| `{name}` | " in text for name in groups.GROUPS)
+    assert [line for line in text.splitlines() if line.startswith("| ") and line[2:5] in ("1 |", "2 |", "3 |")] != []
+    assert all(f"| {group.part} | `{name}` | " in text for name, group in groups.GROUPS.items())
     readme = (gpu_page.ROOT / "README.md").read_text(encoding="utf-8")
     assert "](docs/gpu.md)" in readme
     assert ("No GPU has run this code" in readme) is not bool(gpu_page.read())
@@ -428,23 +503,113 @@ def test_the_page_is_the_records() -> None:
 
 def test_the_page_of_a_gpu_counts_its_cases(machine: Callable, tmp_path: Path) -> None:
     assert gpu_page.NONE in gpu_page.block(gpu_page.read(tmp_path))
-    machine([outcome("ok"), outcome("failed"), outcome("fell back"), outcome("not tried"), outcome("ok")])
+    states = ("ok", "failed", "fell back", "not tried", "ok")
+    machine([{**outcome(state), "name": f"a, b, {number}"} for number, state in enumerate(states)])
     tool.main(["--out", str(tmp_path), "--only", "waits"])
     text = gpu_page.block(gpu_page.read(tmp_path))
     assert gpu_page.NONE not in text
     assert "**NVIDIA H200**, torch 2.11.0, Python 3.12.3:" in text
     assert f"| waits | {groups.GROUPS['waits'].about} | 2 | 1 | 1 | 1 | c0de |" in text
-    assert "| waits | a, b | failed | why \\| &lt;b> |" in text
-    assert text.count("| waits | a, b |") == 2
-    assert "| a, b | waits |" in text  # the figure of a cycle
+    assert "| waits | a, b, 1 | failed | why \\| &lt;b> |" in text
+    assert text.count("| waits | a, b, ") == 2
+    assert "| a, b, 0 | 2 agents | waits |" in text  # sizes and figure of a cycle
     assert "Not tried, with the number of cases:\n\n- waits: a, b 1\n" in text
     assert "uavlab bench" not in text.replace("`uavlab bench` writes", "")
     rows = [{"setting": "plain", "ms": 1.5, "original_ms": 3.0, "fell_back": {"maps": "why"}}]
-    how = {"machine": {"load": 0.5, "cores": 16, "code": "c0de"}, "rounds": 3}
+    how = {"machine": {"load": 0.5, "cores": 16, "code": "c0de"}, "rounds": 3, "sizes": {"batch": 8, "hidden": 4}}
     bench = {"suite": "env", "rows": rows, "command": "uavlab bench env", **how}
     (tmp_path / "bench_env_nvidia-h200.json").write_text(json.dumps(bench))
     (tmp_path / "bench_env.json").write_text(json.dumps(bench | {"suite": "other"}))  # of another machine
     text = gpu_page.block(gpu_page.read(tmp_path))
-    head = "Suite env, 3 rounds: `uavlab bench env`, load 0.5 before, 16 cores, code c0de; fell back: plain: maps:"
+    head = "Suite env, 3 rounds: `uavlab bench env`, load 0.5 before, 16 cores, code c0de; sizes: batch 8, hidden 4"
+    head += "; fell back: plain: maps:"
     assert f"{head}\n\n```\nsetting   ms\n  plain  1.5\n```" in text
     assert "other" not in text
+
+
+RATES = ("agent_steps_per_s", "compiled_agent_steps_per_s")
+
+
+def env_rows(*rates: tuple[int, int]) -> list[dict[str, Any]]:
+    """Return rows of the suite env: of each number of worlds, the second does more than the first."""
+    names = [(worlds, setting) for worlds in (64, 1024) for setting in ("plain", "obstacles")]
+    return [
+        {"agents": 5, "worlds": worlds, "setting": setting, **dict(zip(RATES, pair, strict=True))}
+        for (worlds, setting), pair in zip(names, rates, strict=True)
+    ]
+
+
+def test_more_work_that_is_faster_contradicts() -> None:
+    assert contradictions("env", env_rows((100, 300), (80, 299), (1000, 3000), (990, 2500))) == []
+    assert contradictions("env", env_rows((100, 300), (104, 300), (1000, 3000), (990, 2500))) == []  # by chance
+    wrong = contradictions("env", env_rows((100, 300), (80, 290), (1970, 7150), (2850, 7200)))
+    assert wrong == [{"key": "agent_steps_per_s", "less": 2, "more": 3}]
+    teams = [{"setting": name, "threads": 1, "agents": n, "ms": ms} for name, n, ms in (("a", 2, 9), ("b", 4, 5))]
+    assert contradictions("ladder", teams) == []  # of different settings
+    teams.append({"setting": "a", "threads": 1, "agents": 8, "ms": 8.0})
+    assert contradictions("ladder", teams) == [{"key": "ms", "less": 0, "more": 2}]
+    assert contradictions("missions", teams) == []
+
+
+def test_only_the_known_record_contradicts_itself() -> None:
+    records = {path.name: json.loads(path.read_text()) for path in gpu_page.RECORDS.glob("bench_*.json")}
+    wrong = {name for name, each in records.items() if contradictions(each["suite"], each["rows"])}
+    assert wrong == {"bench_env_nvidia-h100-80gb-hbm3.json"}
+    page = gpu_page.PAGE.read_text(encoding="utf-8")
+    assert page.count("**This record contradicts itself**") == 1
+    assert all(
+        "contradicts" in line for line in page.splitlines() if line.startswith("leader_follower       5   1,024")
+    )
+
+
+def test_a_record_that_is_written_says_what_contradicts_and_keeps_other_rows(tmp_path: Path) -> None:
+    path = tmp_path / "bench_ladder_x.json"
+
+    def measured(code: str, agents: int, ms: float) -> dict[str, Any]:
+        rows = [{"setting": "loop", "threads": 1, "agents": agents, "ms": ms}]
+        return {"suite": "ladder", "machine": {"code": code}, "rows": rows}
+
+    assert write(path, measured("a", 8, 4.0), "agents") == "1 rows in bench_ladder_x.json"
+    assert write(path, measured("a", 2, 5.0), "agents") == "2 rows in bench_ladder_x.json, 1 contradictions"
+    record = json.loads(path.read_text())
+    assert [row["agents"] for row in record["rows"]] == [2, 8]
+    assert record["contradictions"] == [{"key": "ms", "less": 0, "more": 1}]
+    write(path, measured("a", 8, 9.0), "agents")  # measured anew
+    assert [row["ms"] for row in json.loads(path.read_text())["rows"]] == [5.0, 9.0]
+    write(path, measured("b", 8, 9.0), "agents")  # by other code
+    assert [row["agents"] for row in json.loads(path.read_text())["rows"]] == [8]
+
+
+def test_the_page_has_the_sizes_of_each_cycle() -> None:
+    old = gpu_page.sized({"name": "leader_follower, mappo, graph=off", "figure": "65.15 ms"})
+    assert old == "3 agents, 64 worlds, 5 steps, 2 passes, 2 minibatches, hidden 256 † | 65.15 ms"
+    new = gpu_page.sized({"name": "x, y, graph=off", "figure": "1 ms; waits: none; sizes: 2 agents, 8 worlds"})
+    assert new == "2 agents, 8 worlds | 1 ms; waits: none"
+    assert groups.sizes_of(groups.cycle_config(("leader_follower", "masac"), "cuda")) == (
+        "sizes: 3 agents, 64 worlds, batch 128, hidden 256"
+    )
+
+
+def test_the_page_says_which_priorities_are_the_fastest() -> None:
+    def page(wide: float, cumsum: float) -> list[str]:
+        rows = [{"structure": "wide", "total_ms": wide}, {"structure": "cumsum", "total_ms": cumsum}]
+        return gpu_page.replay_in_words({"suite": "replay", "rows": rows})
+
+    assert page(0.3, 0.5) == []
+    assert "(`cumsum`, 0.20 ms) are 4.0x as fast here as the tree that runs have (`wide`, 0.80 ms)" in page(0.8, 0.2)[0]
+    assert gpu_page.replay_in_words({"suite": "env", "rows": []}) == []
+
+
+def test_claims_that_a_gpu_decides_are_first_and_a_cpus_last() -> None:
+    claims = claims_in_order()
+    first = claims[:30]
+    assert all(claim.device != "cpu" and claim.standing == "judged" and not claim.only for claim in first)
+    assert {"stage-3", "amp-memory", "final-utilisation"} <= {claim.claim for claim in first}
+    assert [claim.device for claim in claims[-3:]] == ["cpu"] * 3
+
+
+def test_compiled_code_is_kept_for_the_calls_that_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    assert tool.variables()["TORCHINDUCTOR_CACHE_DIR"] == str(tool.ROOT / "build" / "gpu_check" / "compiled")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/elsewhere")
+    assert tool.variables()["TORCHINDUCTOR_CACHE_DIR"] == "/elsewhere"

@@ -74,11 +74,13 @@ def test_without_a_record_nothing_is_written(stored: Path, capsys: pytest.Captur
 
 
 def test_the_page_says_what_the_record_holds(record: Record) -> None:
-    text, row = learners.page(record), record["rows"][0]
-    best, share = row["best"], row["share"]
+    first, second = record["rows"]
+    row = {**first, "share": {"mean": 0.5, "low": 0.25, "high": 1.0}}  # of few episodes there may be none
+    text, best = learners.page({**record, "rows": [row, {**second, "share": None}]}), row["best"]
     line = next(line for line in text.splitlines() if line.startswith("| spread | mappo | 4 | "))
     assert f" | {best['mean']:.3f} [{best['low']:.3f}, {best['high']:.3f}] | " in line
-    assert line.endswith(f" | {share['mean']:.2f} [{share['low']:.2f}, {share['high']:.2f}] |")
+    assert line.endswith(" | 0.50 [0.25, 1.00] |")
+    assert next(line for line in text.splitlines() if line.startswith("| spread | ippo | ")).endswith(" | - |")
     assert f" | assignment: {row['plans']['assignment']['mean']:.3f} [" in line
     assert "2 seeds side by side in one process, which share 10 minutes" in text
     assert "spread: covered landmarks - 0.01 collisions." in text

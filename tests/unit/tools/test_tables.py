@@ -11,6 +11,7 @@ import pytest
 from tools import tables
 from tools.tables import peers, scale, scores, speed
 from tools.tables import records as parts
+from uavlab.benchmarks.claims.ledger import select
 from uavlab.benchmarks.suites import mapping, update
 from uavlab.benchmarks.suites.scale import CLUSTERS, plan_row
 from uavlab.profiling.scaling import Load
@@ -196,6 +197,21 @@ def test_the_newest_claims_are_shown(change: Change) -> None:
     path = parts.RECORDS / "claims_new.json"
     path.write_text(json.dumps({**parts.newest_claims(), "date": "3000-01-01T00:00:00+00:00", "new": True}))
     assert parts.newest_claims()["new"]
+
+
+def test_a_gpus_verdicts_are_beside_the_cpus(change: Change) -> None:
+    record = parts.newest_claims()
+    [claim] = select(["cached-forwards"])
+    entry = {"value": 1.5, "low": 1.45, "high": 1.55, "note": "", "rounds": 6, "digest": claim.digest}
+    gpu = {"machine": {**record["machine"], "device": "H200"}, "date": "3000-01-01", "measured": {claim.claim: entry}}
+    (parts.RECORDS / "claims_h200.json").write_text(json.dumps(gpu))
+    assert parts.newest_claims()["machine"] == record["machine"]  # a CPU's record remains the first
+    table_of_claims, counts, _ = speed.claims()
+    head, _, *lines = table_of_claims.splitlines()
+    assert head.startswith("| claim | claimed | device | on the CPU | verdict | on H200 | verdict | on NVIDIA")
+    [line] = [line for line in lines if line.startswith("| cached-forwards |")]
+    assert "| not testable here | 1.50x | holds | - | not measured |" in line
+    assert "90 not testable here" in counts  # one less than without it
 
 
 class TestScale:

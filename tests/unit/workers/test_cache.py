@@ -165,15 +165,19 @@ def test_workers_that_are_lost_one_after_the_other_in_one_step(cache: Cache, mon
     plain.close()
 
 
-def test_a_step_that_kills_every_worker_is_an_error() -> None:
-    cache, line = cache_of("Meadow,fault=die,at=2", workers=1), Line(0, 0)
-    bring(cache, [line])
-    bring(cache, [line], [1, 1, 1])
+@pytest.mark.parametrize(
+    ("worlds", "names"),
+    [(2, "world 0 at step 1, world 1 at step 1"), (3, "world 0 at step 1, world 1 at step 1 and 1 more")],
+)
+def test_a_step_that_kills_every_worker_is_an_error(worlds: int, names: str) -> None:
+    cache, lines = cache_of("Meadow,fault=die,at=2", workers=1), [Line(number, 0) for number in range(worlds)]
+    bring(cache, lines)
+    bring(cache, lines, [1, 1, 1])
     with (
         pytest.warns(FallbackWarning),
-        pytest.raises(ConfigError, match=f"{TRIES} workers were .* 0 with world 0 at step 1, because .* code 3"),
+        pytest.raises(ConfigError, match=f"{TRIES} workers were .* 0 with {names}, because .* code 3"),
     ):
-        bring(cache, [line], [1, 1, 1])
+        bring(cache, lines, [1, 1, 1])
     assert cache.counts["restarts"] == TRIES
     cache.close()
 
@@ -212,10 +216,50 @@ def test_an_environment_whose_seed_does_not_decide_is_noticed_once() -> None:
     bring(cache, lines)
     bring(cache, lines, [1, 1, 1])
     cache._forget()
-    with pytest.warns(FallbackWarning, match="went another way; expected that reset") as caught:
+    with pytest.warns(FallbackWarning, match="went another way; draw all chance from self.np_random") as caught:
         bring(cache, lines, [1, 1, 1])
     assert len(caught) == 1
     assert cache.counts["inexact"] == 2
+    cache.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("always", r"reset\(seed=7\) gave other numbers on a used copy; draw all chance from self.np_random"),
+        ("used", r"reset\(seed=7\) gave other numbers on a used copy;"),
+        ("copies", r"reset\(seed=7\) gave other numbers in another copy;"),
+        ("steps", r"a step after reset\(seed=7\) gave other numbers on a used copy;"),
+    ],
+)
+def test_chance_that_does_not_follow_the_seed_is_noticed_before_the_first_step(kind: str, text: str) -> None:
+    for workers in (1, 2):
+        cache = cache_of(f"Chance,kind={kind}", workers)
+        with pytest.warns(FallbackWarning, match=text) as caught:
+            cache.check_chance()
+        assert (len(caught), cache.counts["inexact"]) == (1, 1)
+        cache.close()
+
+
+def test_comparing_copies_changes_no_world(cache: Cache) -> None:
+    mine, same = ([Line(n, n) for n in range(3)] for _ in range(2))
+    plain = cache_of()
+    for each, lines in ((cache, mine), (plain, same)):
+        bring(each, lines)
+    cache.check_chance()
+    assert cache.reason == ""
+    for moves in ([1, 1, 1], [0, 2, 1]):
+        assert np.array_equal(bring(cache, mine, moves), bring(plain, same, moves))
+    plain.close()
+
+
+def test_an_environment_that_fails_while_copies_are_compared_says_so_where_it_is_used() -> None:
+    cache = cache_of("Meadow,fault=raise,at=1")
+    cache.check_chance()
+    lines = [Line(0, 0)]
+    bring(cache, lines)
+    with pytest.raises(ConfigError, match="world 0, step 0, worker 0: step raised ValueError"):
+        bring(cache, lines, [1, 1, 1])
     cache.close()
 
 

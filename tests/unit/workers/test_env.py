@@ -221,7 +221,7 @@ def test_groups_have_returns_of_their_own() -> None:
     [
         (
             "raise",
-            r"world 1, step 2, worker 0: step raised ValueError: the meadow is closed at strangers.py:\d+; expected",
+            r"world 1, step 2, worker 0: step raised ValueError: the meadow is closed at strangers.py:\d+\. For its",
         ),
         ("shape", r"grazer_\d observed 2 numbers; expected 3, as its space says"),
         ("fewer", "no reward or end of wolf_0, which had not ended; expected .*: keep the agent"),

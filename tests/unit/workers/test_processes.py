@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,11 +15,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from uavlab.core.errors import ConfigError
+from uavlab.core.errors import ConfigError, FallbackWarning
+from uavlab.workers import processes as module
 from uavlab.workers.names import parse
 from uavlab.workers.processes import Lost, Worker, Workers, describe, with_notes
 
 HERE = "tests.support.strangers"
+
+
+def pids(log: Path, word: str = "started") -> list[int]:
+    return [int(line.split()[1]) for line in log.read_text().splitlines() if line.startswith(word)]
+
+
+def gone(processes: list[int]) -> bool:
+    deadline = time.monotonic() + 10
+    while any(map(alive, processes)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return not any(map(alive, processes))
+
+
 LEAVING = """
 import sys, time
 from uavlab.workers.names import parse
@@ -124,7 +139,7 @@ def test_making_copies_takes_longer_than_steps(monkeypatch: pytest.MonkeyPatch) 
 
     def receive(worker: Worker, deadline: float) -> dict:
         limits.append(deadline - time.monotonic())
-        return {}
+        return {"closed": ""}
 
     with started("Meadow", 1) as workers:
         monkeypatch.setattr(Worker, "receive", receive)
@@ -197,3 +212,39 @@ def test_an_answer_that_does_not_come_is_lost() -> None:
         worker.receive(time.monotonic() + 0.01)
     worker.close()
     worker.send([])  # nobody is there, which ``receive`` says
+
+
+@pytest.mark.parametrize("closing", ["", "raise", "hang", "forget"])
+def test_closing_closes_each_copy_and_ends_what_it_started(
+    closing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CLOSE_S", 1.0)
+    log = tmp_path / "log"
+    origin = parse(f"{HERE}:Simulator,log={log},closing={closing or 'kill'}")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        description = describe(origin)
+        assert len(pids(log)) == len(pids(log, "closed")) == 1
+        workers = Workers(origin, description, 2, 4)
+        workers.run({0: 1, 1: 1, 2: 1}, 30)
+        assert len(pids(log)) == 4  # three copies in use, and none beside them
+        workers.close()
+    assert len(pids(log, "closed")) == (3 if closing == "hang" else 4)  # the first of two in a worker hangs
+    assert gone(pids(log))
+    texts = [str(each.message) for each in caught if each.category is FallbackWarning]
+    expected = {"raise": "it raised ValueError: the simulator is gone", "hang": "it did not answer in time, in close"}
+    assert len(texts) == (2 if closing in expected else 0)
+    assert all(expected[closing] in text for text in texts)
+
+
+@pytest.mark.parametrize("replace_it", [True, False])
+def test_what_a_lost_worker_started_ends(replace_it: bool, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with started(f"Simulator,log={log}", 1) as workers:
+        workers.run({0: 1}, 30)
+        workers.each[0].process.kill()
+        if replace_it:
+            workers.restart(0)
+            assert gone(pids(log)[:2])
+            assert alive(pids(log)[2])
+    assert gone(pids(log))

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from tests.support.strangers import Hill, Meadow
+from uavlab.workers.adapter import Adapter
 from uavlab.workers.description import GOES_ON, TERMINATED, TRUNCATED, Rows, memory_bytes, rows_in
 from uavlab.workers.spaces import Refusal
-from uavlab.workers.team import Alone, Team, horizon_of, make
+from uavlab.workers.team import Team, horizon_of, make
 
 HERE = "tests.support.strangers"
 
@@ -28,13 +29,13 @@ def test_agents_are_grouped_by_name_and_spaces() -> None:
     assert (description.horizon, description.single) == (12, False)
     continuous = Team(Meadow(moves=False)).describe()
     assert [a.action for a in continuous.agents] == [1, 1, 2]
-    assert Team(Alone(Hill())).describe().single
+    assert Team(Adapter(Hill())).describe().single
 
 
 def test_equal_names_with_other_spaces_are_groups_of_their_own() -> None:
     env = Meadow(moves=False)
     env.possible_agents = ("wolf_0", "wolf_1")
-    assert [agent.group for agent in Team(env).agents] == ["wolf_0", "wolf_1"]
+    assert Team(env).groups == ["wolf_0", "wolf_1"]
 
 
 def test_a_team_steps_as_its_environment() -> None:
@@ -52,10 +53,10 @@ def test_a_team_steps_as_its_environment() -> None:
             [True, True, bool(obs["grazer_1"]["observation"][0] < 0)],
             [True, True, False],  # of the wolf, one is padding
         ]
-        rows.action[1, :, 0] = [moves[agent.name] for agent in team.agents]
+        rows.action[1, :, 0] = [moves[name] for name in team.names]
         team.step(rows, 1)
         obs, rewards, *_ = alone.step(moves)
-        assert rows.reward[1].tolist() == [np.float32(rewards[agent.name]) for agent in team.agents]
+        assert rows.reward[1].tolist() == [np.float32(rewards[name]) for name in team.names]
         assert rows.end[1].tolist() == [GOES_ON] * 3
     assert not rows.obs[0].any()  # the other row is another copy's
 
@@ -98,7 +99,7 @@ def test_results_of_other_agents_are_refused(fault: str, text: str) -> None:
 
 
 def test_one_of_gymnasium_is_a_team_of_one() -> None:
-    team, rows = team_of(Alone(Hill(length=2, moves=3)))
+    team, rows = team_of(Adapter(Hill(length=2, moves=3)))
     team.reset(3, rows, 0)
     assert rows.obs[0, 0].tolist()[1:] == [1, 0, 0]
     assert rows.legal[0, 0].tolist() == [True, False, True]
@@ -113,9 +114,12 @@ def test_environments_come_from_modules_files_and_gymnasium(tmp_path: Path) -> N
     env = make("factory", str(tmp_path / "mine.py"), "make", {"n": 7})
     assert env.env.length == 7
     assert make("factory", HERE, "Meadow", {"length": 9}).max_cycles == 9
-    assert horizon_of(make("gymnasium", "CartPole-v1", "", {})) == 500
-    assert horizon_of(make("pettingzoo", "mpe2.simple_spread_v3", "parallel_env", {"max_cycles": 30})) == 30
-    assert horizon_of(Alone(Hill())) is None
+    assert horizon_of(make("gymnasium", "CartPole-v1", "", {})) == (500, "its spec")
+    assert horizon_of(make("pettingzoo", "mpe2.simple_spread_v3", "parallel_env", {"max_cycles": 30})) == (
+        30,
+        "max_cycles",
+    )
+    assert horizon_of(Adapter(Hill())) == (None, "")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +130,7 @@ def test_environments_come_from_modules_files_and_gymnasium(tmp_path: Path) -> N
         (HERE, "absent", {}, f"{HERE} has no absent"),
         (HERE, "nothing", {}, "made a int; expected an environment"),
         (HERE, "Meadow", {"size": 3}, "takes no 'size'; its arguments: moves, length, fault, at, cut"),
-        ("mpe2.simple_spread_v3", "env", {}, "act one after the other"),
+        ("mpe2.simple_spread_v3", "env", {}, "its agents act in turns"),
     ],
 )
 def test_what_makes_no_environment_is_refused(target: str, factory: str, arguments: dict, text: str) -> None:

@@ -20,9 +20,11 @@ HERE = "tests.support.strangers"
 def talk(factory: str, *lines: Any, arguments: Any = None) -> tuple[list[dict[str, Any]], int]:
     """Return the answers to the first line, which names an environment, and to others, and the exit code."""
     mine, its = socket.socketpair()
-    words = [sys.executable, "-m", "uavlab.workers.worker", str(its.fileno()), str(os.getpid()), "2"]
-    process = subprocess.Popen(words, cwd=ROOT, pass_fds=[its.fileno()])
+    its_alive, alive = os.pipe()
+    words = [sys.executable, "-m", "uavlab.workers.worker", str(its.fileno()), str(its_alive), "2"]
+    process = subprocess.Popen(words, cwd=ROOT, pass_fds=[its.fileno(), its_alive], process_group=0)
     its.close()
+    os.close(its_alive)
     origin = {"kind": "factory", "target": HERE, "factory": factory, "arguments": arguments or {}}
     task = {"origin": origin, "memory": None, "copies": 0, "path": [str(ROOT), *sys.path]}
     with mine, mine.makefile("rw") as stream:
@@ -31,12 +33,15 @@ def talk(factory: str, *lines: Any, arguments: Any = None) -> tuple[list[dict[st
             stream.write(json.dumps(line) + "\n")
             stream.flush()
             answers.append(json.loads(stream.readline()))
-    return answers, process.wait(20)
+    code = process.wait(20)
+    os.close(alive)
+    return answers, code
 
 
 def test_the_first_answer_describes_and_a_closed_socket_ends_the_process() -> None:
     [answer], code = talk("Hill")
-    assert answer["description"]["agents"] == [{"name": "agent", "group": "agent", "obs": 4, "action": 2, "choices": 0}]
+    own = {"name": "agent", "group": "agent", "obs": 4, "action": 2, "choices": 0}
+    assert answer["description"]["agents"] == [{**own, "bounds": [-1.0, 1.0], "masked": False}]
     assert code == 0
 
 

@@ -12,12 +12,11 @@ from typing import Any, TypeVar
 
 import torch
 
-from uavlab.benchmarks.compare import Call, Row, build_call, compare, prepare
+from uavlab.benchmarks.compare import Row, build_call, compare, prepare
 from uavlab.benchmarks.timing import median, ratio, time_in_turn
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, RunConfig, configure
 from uavlab.profiling.roofline import ceilings
-from uavlab.profiling.torch_profile import profile
 from uavlab.runtime.stage_timer import Monitor, count_work
 from uavlab.runtime.toggles import Toggles, as_dict, toggle_presets
 from uavlab.storage.machine import device_name
@@ -122,15 +121,6 @@ class Bench:
         """
         if self.device.type != "cuda":
             raise NotTestable(f"needs a GPU: {what}")
-
-    def device_share(self, one: Call) -> Estimate:
-        """Measure the share of a call's time in which any kernel runs on the GPU, even if it uses few units."""
-        with one.rt.scope():
-            calls = {"call": one.call}
-            seconds = time_in_turn(calls, self.rounds, self.device, warm_up=1, enough_s=ENOUGH_S)["call"]
-            rows = profile(one.call, self.device, top=10_000)
-        busy = sum(row["device_ms"] for row in rows) / 1e3
-        return Estimate(min(1.0, busy / median(seconds)), rounds=len(seconds))
 
 
 def once(function: F) -> F:

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from uavlab.storage.machine import describe
 FOLDER = installation.ROOT / "figures" / "records"
 NOT_BUILT, NOT_MEASURED, NOT_TESTABLE = "not built yet", "not measured", "not testable here"
 REFUTED = "refuted by arithmetic"
+UNDECIDED = (NOT_BUILT, NOT_MEASURED, NOT_TESTABLE)
 COUNTED = ("constant", "missions")  # measures that calculate, the same on any machine
 
 
@@ -43,12 +45,14 @@ def verdict(claim: Claim, record: Mapping[str, Any] | None) -> str:
     """Return the verdict on a claim from a record, or the reason why there is none.
 
     A number decides only where the claim is about it: arithmetic does so on any machine; a measurement does not where
-    the claim is about one program, or about another kind, model or number of devices than the record's.
+    the claim is about another kind, model or number of devices than the record's, or about one program. Of these, the
+    utilisation of a GPU alone has a verdict, which is one on this program.
     """
     if claim.standing in (NOT_BUILT, "ill-defined"):
         return claim.standing
     entry, arithmetic = entry_of(claim, record), claim.standing == "arithmetic"
-    if not arithmetic and (claim.subject == "program" or (record and not applies(claim, record["machine"]))):
+    elsewhere = claim.subject == "program" and not (record and of_this_program(claim))
+    if not arithmetic and (elsewhere or (record and not applies(claim, record["machine"]))):
         return NOT_TESTABLE
     if entry is None:
         return NOT_MEASURED
@@ -56,6 +60,11 @@ def verdict(claim: Claim, record: Mapping[str, Any] | None) -> str:
         return NOT_TESTABLE
     judged = judge(claim, entry["value"], entry["low"], entry["high"])
     return REFUTED if arithmetic and judged == "does not hold" else judged
+
+
+def of_this_program(claim: Claim) -> bool:
+    """Return whether a number decides a claim about another program for this one: the utilisation of a GPU."""
+    return claim.subject == "program" and claim.metric.startswith("device utilisation")
 
 
 def applies(claim: Claim, machine: Mapping[str, Any]) -> bool:
@@ -198,22 +207,42 @@ def _plain(model: str) -> str:
 def newest(own: Path) -> tuple[dict[str, Any] | None, str]:
     """Return the record at ``own``, or else the newest of another machine, and a sentence about its machine.
 
+    The records of all further machines, the newest first, are under its key ``others``: they decide what it does not.
+
     Raises:
         FileError: A record is damaged.
     """
+    paths = [path for path in FOLDER.glob("claims_*.json") if path.resolve() != own.resolve()]
+    others = sorted(map(read, paths), key=lambda record: record["date"], reverse=True)
     if own.exists():
         record = read(own)
-        return record, f"Measured on {record['machine']['device']}."
-    others = sorted((read(path) for path in FOLDER.glob("claims_*.json")), key=lambda record: record["date"])
-    if not others:
+        where = f"Measured on {record['machine']['device']}."
+    elif others:
+        names = ", ".join(record["machine"]["device"] for record in others)
+        record, *others = others
+        where = f"Not measured on this machine; {program()} claims --all does. Measured, the newest shown: {names}."
+    else:
         return None, f"Not measured on this machine, nor on another; {program()} claims --all measures."
-    names = ", ".join(record["machine"]["device"] for record in reversed(others))
-    where = f"Not measured on this machine; {program()} claims --all does. Measured, the newest shown: {names}."
-    return others[-1], where
+    return record | {"others": others}, where
+
+
+def beside(claim: Claim, record: Mapping[str, Any]) -> str:
+    """Return what a record that is not shown has measured of a claim, as a sentence; empty if nothing."""
+    entry = entry_of(claim, record)
+    if claim.measure in COUNTED or not entry or entry["value"] is None:
+        return ""
+    number = format_number(entry["value"], claim.unit)
+    return f"On {device_of(claim, record['machine'])}: {number}, {verdict(claim, record)}."
+
+
+def _rank(claim: Claim, record: Mapping[str, Any]) -> tuple[bool, bool]:
+    """Order records: those that decide a claim are first, then those with a number of it."""
+    entry = entry_of(claim, record)
+    return verdict(claim, record) in UNDECIDED, not entry or entry["value"] is None
 
 
 def rows(claims: Iterable[Claim], record: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """Join claims with their entries in a record.
+    """Join claims with their entries in a record, or in the first of its ``others`` that decides where it does not.
 
     Returns:
         A row for each: ``claim``, ``wording``, ``source``, ``device``, ``unit``, ``neutral``, ``claimed_low``,
@@ -221,9 +250,10 @@ def rows(claims: Iterable[Claim], record: Mapping[str, Any] | None) -> list[dict
         ``high`` (of fewer than ``ENOUGH`` rounds their range), ``verdict``, ``command`` (to measure it again; empty
         without a measure), ``note`` and ``machine``, the device that was measured.
     """
-    rows = []
+    rows, records = [], [record, *record.get("others", ())] if record else []
     for claim in claims:
-        entry, notes = entry_of(claim, record), ["By arithmetic."] if claim.standing == "arithmetic" else []
+        shown = min(records, key=partial(_rank, claim), default=None)
+        entry, notes = entry_of(claim, shown), ["By arithmetic."] if claim.standing == "arithmetic" else []
         not_counted = claim.measure not in COUNTED
         notes.append(claim.note)
         if entry and entry["low"] is not None:
@@ -232,6 +262,9 @@ def rows(claims: Iterable[Claim], record: Mapping[str, Any] | None) -> list[dict
             notes.append(f"{'95 % interval' if rounds >= ENOUGH else f'Range of {rounds} rounds:'} {low} to {high}.")
         if entry and entry["note"]:
             notes.append(f"{entry['note'][0].upper()}{entry['note'][1:]}.")
+        judged = verdict(claim, shown)
+        if of_this_program(claim) and judged not in UNDECIDED:
+            notes.append("Decided of this program on this GPU, not of theirs.")
         rows.append(
             {
                 **{name: getattr(claim, name) for name in ("claim", "wording", "source", "device", "unit", "neutral")},
@@ -242,10 +275,12 @@ def rows(claims: Iterable[Claim], record: Mapping[str, Any] | None) -> list[dict
                     "low": entry and entry["low"],
                     "high": entry and entry["high"],
                 },
-                "verdict": verdict(claim, record),
+                "verdict": judged,
                 "command": f"uavlab claims --measure {claim.claim}" if claim.measure else "",
-                "note": " ".join(filter(None, notes)),
-                "machine": device_of(claim, record["machine"]) if record and entry and not_counted else None,
+                "note": " ".join(
+                    filter(None, [*notes, *(beside(claim, each) for each in records if each is not shown)])
+                ),
+                "machine": device_of(claim, shown["machine"]) if shown and entry and not_counted else None,
             }
         )
     return rows

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from uavlab.benchmarks.claims.gpu import device_share
 from uavlab.benchmarks.claims.measures import Bench, Estimate, measure, once
 from uavlab.benchmarks.compare import Call
 from uavlab.benchmarks.suites import telemetry
@@ -129,7 +130,7 @@ def telemetry_utilisation(bench: Bench, path: str) -> Estimate:
     """Measure the share of a cycle in which a kernel runs on the GPU."""
     bench.need_gpu("device utilisation")
     rt, _, calls = loading_calls(config(bench, path), SOURCES[path])
-    return bench.device_share(Call(calls["both"], rt))
+    return device_share(bench, Call(calls["both"], rt))
 
 
 @measure

@@ -24,6 +24,7 @@ from uavlab.benchmarks.study import (
     times,
     validation,
 )
+from uavlab.core.bootstrap import way
 from uavlab.core.registry import ENVIRONMENTS
 from uavlab.core.text import require_known
 from uavlab.experiment import build, scores
@@ -90,11 +91,11 @@ def learners_suite(
         and ``minutes`` of training of all seeds together, ``update_ms`` (these minutes per update, in which worlds are
         stepped and policies scored, too),
         ``best`` and ``last`` (scores of the kept and of the last policies), ``random``, ``plan`` (name of the best
-        registered baseline), ``share`` (of the way from random actions to it that ``best`` went), ``failed`` (why a
-        run has no figures; empty if it has), ``score`` (weights), ``episodes`` (of each seed), ``plans`` (scores of all
-        baselines), ``validation`` (``update``, ``minutes``, mean, interval and ``each`` seed) and ``trained`` (the
-        ``command`` that trains the run again, and the ``machine`` that did, with its load before). Figures that are
-        missing are None.
+        registered baseline), ``share`` (of the way from random actions to it that ``best`` went, with the uncertainty
+        of all three), ``failed`` (why a run has no figures; empty if it has), ``score`` (weights), ``episodes`` (of
+        each seed), ``plans`` (scores of all baselines), ``validation`` (``update``, ``minutes``, mean, interval and
+        ``each`` seed) and ``trained`` (the ``command`` that trains the run again, and the ``machine`` that did, with
+        its load before). Figures that are missing are None.
 
     Raises:
         ConfigError: There is no such pair, or the folder holds a run with other settings or a later target.
@@ -151,7 +152,7 @@ def _row(pair: Pair, config: Config, baselines: Mapping[str, Figure], folder: Pa
     plans = {name: figure for name, figure in baselines.items() if name != "random"}
     plan = max(plans, key=lambda name: plans[name]["mean"], default=None)
     best = measured["best"]
-    way = share(best, baselines["random"], plans[plan]) if best and plan else None
+    went = share(best, baselines["random"], plans[plan]) if best and plan else None
     return {
         "environment": pair.environment,
         "learner": pair.learner,
@@ -160,7 +161,7 @@ def _row(pair: Pair, config: Config, baselines: Mapping[str, Figure], folder: Pa
         **measured,
         "random": baselines["random"],
         "plan": plan,
-        "share": way,
+        "share": went,
         "failed": failed,
         "score": dict(config.evaluation.score),
         "episodes": config.run.evaluate_episodes,
@@ -192,12 +193,14 @@ def score_baselines(config: Config) -> Iterator[tuple[str, Figure]]:
 
 
 def share(figure: Figure, random: Figure, plan: Figure) -> Figure | None:
-    """Return a figure as the share of the way from random actions to a plan; None if the plan is no better.
+    """Return a figure as the share of the way from random actions to a plan; None if the plan may be no better.
 
-    Random actions and plan are taken as measured: their own intervals stand beside.
+    Its interval has the uncertainty of all three.
     """
-    start, way = random["mean"], plan["mean"] - random["mean"]
-    if not way > 0:
+    names = ("mean", "low", "high")
+    figure_ends, start, end = (tuple(each[name] for name in names) for each in (figure, random, plan))
+    if (ends := way(figure_ends, start, end)) is None:
         return None
-    ends = {name: short((figure[name] - start) / way) for name in ("mean", "low", "high")}
-    return {**ends, "each": [short((mean - start) / way) for mean in figure.get("each", [figure["mean"]])]}
+    length = end[0] - start[0]
+    each = [short((mean - start[0]) / length) for mean in figure.get("each", [figure["mean"]])]
+    return {**dict(zip(names, map(short, ends), strict=True)), "each": each}

@@ -119,28 +119,30 @@ def env_suite(rounds: int, device: Device) -> Record:
         for name, mode in (("plain", "off"), ("compiled", "default"))
     }
     rt = runtimes["plain"]
-    settings = {
+    settings = {  # each does more than the one before
         "published constants": LeaderFollower(followers=4),
         "3 moving obstacles in sight": LeaderFollower(followers=4, obstacles=3, obstacle_speed=5.0, sight=2),
     }
     with rt.scope():
-        for worlds, (setting, env) in product((64, 1024), settings.items()):
-            seconds = time_in_turn(
-                {name: _steps(env, worlds, each) for name, each in runtimes.items()}, rounds, rt.device
-            )
-            rate = {name: round(STEPS * worlds * env.spec.agents / median(each)) for name, each in seconds.items()}
-            rows.append(
-                {
-                    "env": "leader_follower",
-                    "agents": env.spec.agents,
-                    "worlds": worlds,
-                    "setting": setting,
-                    "threads": rt.toggles.threads,
-                    "agent_steps_per_s": rate["plain"],
-                    "compiled_agent_steps_per_s": rate["compiled"],
-                    **ratio(seconds["plain"], seconds["compiled"], "compiled_over_plain"),
-                }
-            )
+        for worlds in (64, 1024):
+            forms = product(settings, runtimes)
+            calls = {each: _steps(settings[each[0]], worlds, runtimes[each[1]]) for each in forms}
+            seconds = time_in_turn(calls, rounds, rt.device)  # all in turn: their rates are compared
+            for setting, env in settings.items():
+                own = {name: seconds[setting, name] for name in runtimes}
+                rate = {name: round(STEPS * worlds * env.spec.agents / median(each)) for name, each in own.items()}
+                rows.append(
+                    {
+                        "env": "leader_follower",
+                        "agents": env.spec.agents,
+                        "worlds": worlds,
+                        "setting": setting,
+                        "threads": rt.toggles.threads,
+                        "agent_steps_per_s": rate["plain"],
+                        "compiled_agent_steps_per_s": rate["compiled"],
+                        **ratio(own["plain"], own["compiled"], "compiled_over_plain"),
+                    }
+                )
     return {"rows": rows}
 
 
@@ -192,11 +194,13 @@ def ladder_suite(
     say: Callable[[str], Any] = print,
     rungs: Settings = RUNGS,
     sizes: Mapping[str, Any] = SIZES,
+    teams: Iterable[int] = (2, 4, 8),
+    cache: bool = False,
 ) -> Record:
-    """Time the ladder at 2, 4 and 8 agents (16 too if ``full``), in a process of its own for each thread count.
+    """Time the ladder with ``teams`` of agents (16 too if ``full``), in a process of its own for each thread count.
 
     Compiled code on a CPU keeps the thread count that it was compiled for, hence the processes. By default the counts
-    are 1 and all cores.
+    are 1 and all cores. With ``cache`` code that was compiled before is used, which makes first calls shorter.
 
     Returns:
         Rows with ``agents, setting, threads, ms, over_loop`` (speed-up over the loop with the same threads, and its
@@ -214,17 +218,17 @@ def ladder_suite(
     rows: list[Row] = []
     if build.runtime(RunConfig(device=device)).device.type == "cuda":
         rungs = {**rungs, **ON_CUDA}
-    for agents in (2, 4, 8, 16) if full else (2, 4, 8):
+    for agents in (*teams, 16) if full else teams:
         layer = {**as_dict(Toggles()), **sizes, "followers": agents - 1, "device": device, "threads": counts[0]}
         configs = {name: configure("leader_follower", layer, rung) for name, rung in rungs.items()}
-        with inductor.patch(force_disable_caches=True):  # a cached compilation would shorten the first call
+        with inductor.patch(force_disable_caches=not cache):  # kept code would shorten the first call
             calls = prepare(configs, "update")
         first_s = sum(one.first_s for one in calls.values())
         say(f"{agents} agents, {counts[0]} threads: first calls took {first_s:.0f} s")
         for name in [name for name, one in calls.items() if one.rt.fell_back]:
             say(f"{name}: left out, {calls.pop(name).rt.fell_back}")
         rows += _ladder_rows(agents, calls, rounds)
-    return {"rows": rows}
+    return {"sizes": dict(sizes), "rows": rows}
 
 
 def _rows_of_process(rounds: int, device: Device, threads: int, full: bool) -> list[Row]:

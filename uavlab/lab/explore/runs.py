@@ -16,7 +16,6 @@ from uavlab.core.bootstrap import Ends, ends_text, student
 from uavlab.core.errors import ConfigError, UavlabError
 from uavlab.core.labels import label_of, unit_of
 from uavlab.core.text import one_line, quote
-from uavlab.experiment import tuning
 from uavlab.experiment.names import read_settings
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import CONFIG, read_status
@@ -24,7 +23,7 @@ from uavlab.lab.comparison import OVER, curve, differences, over_seeds, scores_w
 from uavlab.lab.plots.svg import bounds, line_chart
 from uavlab.lab.plots.tables import Table
 from uavlab.lab.run_files import open_runs
-from uavlab.lab.seeds import Group, Log, describe, group_runs, seeds_of, values_of
+from uavlab.lab.seeds import Group, Log, describe, group_runs, scores_in_training, seeds_of, values_of
 from uavlab.lab.widgets import Panel, guard, paragraphs, scroll_box, write_status
 
 MOST = 500  # runs in a list
@@ -60,8 +59,8 @@ class Comparison:
 
     @cached_property
     def scores(self) -> Table:
-        """Return seeds, status, and the best and the last scores of each group."""
-        heads = ["run", "seeds", "status", "updates", "best score", "last score"]
+        """Return seeds, status, and the highest and the last scores in training of each group."""
+        heads = ["run", "seeds", "status", "updates", "highest score in training", "last score in training"]
         heads += [f"last {label_of(name)}" for name in self.metrics]
         return Table(heads, [_score_row(group, self.metrics) for group in self.groups])
 
@@ -125,7 +124,7 @@ def compare_runs(*runs: Run | str | Path) -> Comparison:
 def _score_row(group: Group, metrics: Sequence[str]) -> list[str]:
     """Return the row of a group in the table of scores."""
     runs, weights = group.runs, group.runs[0].config.evaluation.score
-    each = [one for run in runs for one in tuning.scores(run.rows, weights, run.config.run.runs) if one]
+    each = [one for run in runs for one in scores_in_training(run.rows, weights, run.config.run.runs) if one]
     last_rows = [{name: row for row in run.rows for name in row} for run in runs]  # the last row with each figure
     cells: list[Ends | None] = [None, None]
     if each:

@@ -11,13 +11,13 @@ from uavlab.core.bootstrap import Ends, ends_text, student
 from uavlab.core.errors import FileError
 from uavlab.core.labels import label_of
 from uavlab.core.text import one_line
-from uavlab.experiment import scores, tuning
+from uavlab.experiment import scores
 from uavlab.experiment.config import Config, configure
 from uavlab.experiment.run import Run
 from uavlab.lab.comparison import over_seeds
 from uavlab.lab.plots.tables import Table
 from uavlab.lab.run_files import RunFiles, Scoring, open_run
-from uavlab.lab.seeds import values_of
+from uavlab.lab.seeds import scores_in_training, values_of
 from uavlab.lab.widgets import paragraphs, scroll_box
 from uavlab.storage.files import read_json
 
@@ -138,7 +138,7 @@ def _table(config: Config, columns: Mapping[str, Column]) -> Table:
 
 
 def _progress(files: RunFiles) -> list[str]:
-    """Return how far a run is, how fast it was, and its last and best score."""
+    """Return how far a run is, how fast it was, and its last and highest score in training."""
     status, config = files.status, files.config
     update, seconds = status.get("update"), status.get("seconds")
     target = f" of {config.run.updates:,}" if config.run.updates else ""
@@ -146,12 +146,13 @@ def _progress(files: RunFiles) -> list[str]:
     rate = files.attempt("rate", partial(_rate, update, seconds)) or ""
     learner = config.task.learner
     head = f"{files.name} trains {config.preset} by {learner}: {status.get('status', 'unknown')}{where}.{rate}"
-    each = [one for one in tuning.scores(files.rows, config.evaluation.score, config.run.runs) if one]
+    each = [one for one in scores_in_training(files.rows, config.evaluation.score, config.run.runs) if one]
     if not each:
         return [head, "An exported copy has no scores of training." if files.exported else "It was not scored yet."]
-    last, best = (ends_text(student([pick(one) for one in each])) for pick in (lambda one: one[-1], max))
+    last, highest = (ends_text(student([pick(one) for one in each])) for pick in (lambda one: one[-1], max))
     over = f", mean over {len(each)} seeds" if len(each) > 1 else ""
-    return [head, f"Its last score is {last}, its best {best} ({_formula(config)}{over}; higher is better)."]
+    ends = f"Its last score in training is {last}, the highest of {len(each[0])} is {highest}"
+    return [head, f"{ends} ({_formula(config)}{over}; higher is better)."]
 
 
 def _rate(update: Any, seconds: Any) -> str:

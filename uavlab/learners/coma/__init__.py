@@ -44,7 +44,9 @@ def refusal(spec: object) -> str | None:
 
 
 SYMPTOMS = Symptoms(
-    entropy=Entropy("entropy", lambda config, spec: move_range(spec)),  # of the policy mixed with a uniform one
+    entropy=Entropy(
+        "entropy", lambda config, spec: move_range(spec), "entropy_limit"
+    ),  # of the policy mixed with a uniform one
     loss="critic_loss",
     returns="return",
     remedies={

@@ -160,7 +160,8 @@ class COMA(Learner):
         self.count.add_(1)
         due = (self.count % self.config.target_every == 0).to(self.target.dtype)
         self.target.lerp_(self.critic.parameter.detach(), due)  # weight 1 or 0: reading the count would be a host sync
-        metrics = {"return": samples.target.mean((1, 2))}
+        limit = samples.open.sum(-1).clamp_min(1).log()
+        metrics = {"return": live_mean(samples, samples.target), "entropy_limit": live_mean(samples, limit)}
         metrics |= {name: torch.stack([step[name] for step in steps]).mean(0) for name in steps[0]}
         return Update({**metrics, "explore": explore.expand(self.runs)})
 
@@ -190,8 +191,8 @@ class COMA(Learner):
         """Sum the mean squared error over runs; also return the values of all moves."""
         value = self.critic_net(critic, rows.critic_input.flatten(1, 2)).view(*rows.action.shape, -1)
         chosen = value.gather(-1, rows.action[..., None])[..., 0]
-        mean = (rows.weight * (chosen - rows.target).square()).mean((1, 2))
-        metrics = {"q": chosen.detach().mean((1, 2)), "critic_loss": mean.detach()}
+        mean = live_mean(rows, (chosen - rows.target).square())
+        metrics = {"q": live_mean(rows, chosen.detach()), "critic_loss": mean.detach()}
         return mean.sum(), {**metrics, "value": Rows(value.detach(), 1)}
 
     def actor_loss(
@@ -205,9 +206,9 @@ class COMA(Learner):
         log_prob = chance.clamp_min(1e-12).log()
         entropy = -(chance * log_prob).sum(-1)
         objective = advantage * log_prob.gather(-1, index)[..., 0] + self.config.entropy * entropy
-        mean = -(rows.weight * objective).mean((1, 2))
-        metrics = {"advantage": advantage.abs().mean((1, 2)), "actor_loss": mean.detach()}
-        return mean.sum(), {**metrics, "entropy": entropy.detach().mean((1, 2))}
+        mean = -live_mean(rows, objective)
+        metrics = {"advantage": live_mean(rows, advantage.abs()), "actor_loss": mean.detach()}
+        return mean.sum(), {**metrics, "entropy": live_mean(rows, entropy.detach())}
 
     def _critic_step(self, rows: Samples) -> tuple[dict[str, Float[Tensor, " R"]], Float[Tensor, "R N A E"]]:
         """Take one step of the critic; return metrics and the values before the step."""
@@ -220,6 +221,11 @@ class COMA(Learner):
         critics, value = self._critic_step(rows)
         actors, actor_norm = self.actor(self._actor_loss, self.actor.parameter, Rows(rows, 1), Rows(value, 1), explore)
         return {**critics, **actors, "actor_norm": actor_norm}
+
+
+def live_mean(rows: Samples, x: Float[Tensor, "R N A"]) -> Float[Tensor, " R"]:
+    """Return the mean of each run over rows before the end of an agent's task."""
+    return (rows.weight * x).mean((1, 2))
 
 
 def networks(config: COMAConfig, spec: EnvSpec) -> tuple[StackedCNN, StackedCNN]:

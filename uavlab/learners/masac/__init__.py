@@ -73,7 +73,7 @@ def entropy_range(config: MASACConfig, spec: EnvSpec) -> Range:
 
 def _usual_target(too_low: bool, config: MASACConfig, spec: EnvSpec) -> float | None:
     """Return the usual target entropy, -D (its mean), if the one that is set is near an end of the range."""
-    low, high, _ = entropy_range(config, spec)
+    low, high = entropy_range(config, spec)
     target = config.target_entropy
     if spec.choices or target is None:  # chosen for the moves
         return None
@@ -81,11 +81,16 @@ def _usual_target(too_low: bool, config: MASACConfig, spec: EnvSpec) -> float | 
 
 
 SYMPTOMS = Symptoms(
-    entropy=Entropy("entropy", entropy_range),
+    entropy=Entropy("entropy", entropy_range, "entropy_limit", "target_share"),
     loss="critic_loss",
     remedies={
+        "target_high": (  # the default follows the legal moves
+            Remedy("target_entropy", lambda config, spec: None if config.target_entropy is None else "null"),
+        ),
         "entropy_high": (
             Remedy("target_entropy", partial(_usual_target, False)),
+            lower("alpha", 0.1, 0.1),
+            higher("alpha_lr", 3e-3, 1e-2),  # the temperature falls while the entropy is above its target
             times("alpha", 0.1, least=1e-4),
             times("reward_scale", 10, most=1e4),
         ),

@@ -6,7 +6,7 @@ choose moves, ``choices.py`` takes the expectation over a_i):
 * target      y_i = r_i + gamma (1 - d_i) (min_k Q'_ik(s', a') - alpha_i log pi_i(a'_i | o'_i))         ``targets``
 * critics     minimize the mean of (Q_ik(s, a) - y_i)^2 over rows and both critics k                  ``critic_loss``
 * actor       minimize the mean of alpha_i log pi_i(a_i | o_i) - min_k Q_ik(s, a), only a_i varying      ``actor_loss``
-* temperature minimize -log alpha_i (log pi_i + target entropy)                                    ``temperature_loss``
+* temperature minimize -log alpha_i (log pi_i + target entropy), see ``entropy.py``                ``temperature_loss``
 * targets     theta' <- theta' + tau (theta - theta')                                                       ``update``
 
 Critics that a group shares (``critic=shared``) have one value Q_gk(s, a) for all its agents, and minimize the mean of
@@ -25,7 +25,6 @@ Source:
     "Multi-Agent Actor-Critic for Mixed Cooperative-Competitive Environments".
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -38,8 +37,9 @@ from torch import Tensor
 from uavlab.core.groups import own_actions, padded_actions
 from uavlab.core.protocols import CheckedTensors, Policy
 from uavlab.core.rng import Streams, acting_noise
-from uavlab.core.types import Batch, ChoiceObs, EnvSpec, Scale, Update, features_of, tree_map
+from uavlab.core.types import Batch, ChoiceObs, EnvSpec, Scale, Transition, Update, features_of, tree_map
 from uavlab.learners.masac.config import MASACConfig
+from uavlab.learners.masac.entropy import excess, target_entropy
 from uavlab.learners.masac.forms import convert, from_rows, number_of, to_rows
 from uavlab.learners.masac.live import row_mean, weigh, weights
 from uavlab.learners.masac.networks import (
@@ -106,6 +106,8 @@ class MASACBase(ABC):
         self.target = map_tensors(lambda tensor: tensor.detach().clone(), self._theta(self.critic))
         goal = target_entropy(config, spec)
         self.target_entropy = actor.new_tensor(goal) if isinstance(goal, tuple) else goal
+        moves = torch.tensor(own_actions(spec), dtype=actor.dtype, device=actor.device)
+        self.moves = moves[:, None] if spec.choices else None
         self.padding = padded_actions(spec, actor.device)
         self.reward_factor = config.reward_scale or 1.0  # in the target
         self.rewards = RewardScale(self.runs, spec.agents, actor) if config.reward_scale is None else None
@@ -210,8 +212,8 @@ class MASACBase(ABC):
         actors, actor_norm = self.actor(
             self._actor_loss, theta(self.actor), critic, log_alpha, rows, Rows(noise.action, 1)
         )
-        there = None if weight is None else self.ranks.max((weight > 0).any(2).to(weight.dtype))
-        self.temperature(self.temperature_loss, theta(self.temperature), actors["log_prob"], there)
+        above, limits = self._excess_entropy(data, actors["log_prob"], weight)
+        self.temperature(self.temperature_loss, theta(self.temperature), above)
         with torch.no_grad():
             for old, new in zip(list_tensors(self.target), list_tensors(theta(self.critic)), strict=True):
                 old.lerp_(new, self.config.tau)
@@ -221,11 +223,22 @@ class MASACBase(ABC):
             **critics,
             "critic_norm": critic_norm.view(self.runs, -1),
             "entropy": -actors.pop("log_prob"),
+            **limits,
             **actors,
             "actor_norm": actor_norm.view(self.runs, -1),
             "alpha": self._table(list_tensors(theta(self.temperature)), self.count)[..., 0].detach().exp(),
         }
         return Update(metrics, td_error)
+
+    def _excess_entropy(
+        self, data: Transition, log_prob: Float[Tensor, "R A"], weight: Float[Tensor, "R A N"] | None
+    ) -> tuple[Float[Tensor, "R A"], dict[str, Tensor]]:
+        """Return target minus entropy, 0 without a row that counts, and what masks of moves leave of the entropy."""
+        if self.moves is not None:
+            legal, masked = data.obs.legal, self.config.target_entropy is None
+            return excess(log_prob, self.target_entropy, legal, self.moves, masked, weight, self.ranks)
+        above = log_prob + self.target_entropy
+        return above if weight is None else above * self.ranks.max((weight > 0).any(2).to(weight.dtype)), {}
 
     def tensors_to_check(self, update: Update | None = None) -> CheckedTensors:
         """Return all parameters and moments, with a row for each network, or all tensors of ``update``."""
@@ -239,7 +252,7 @@ class MASACBase(ABC):
             tables["target.parameter"] = self._table(list_tensors(self.target), self.pairs)
         else:
             tables = update.metrics
-        axes = self._axes
+        axes = {"target_share": "R", **self._axes}
         return {k: (v, axes.get(k) or axes.get(k.partition(".")[0], "R A")) for k, v in tables.items()}
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -275,14 +288,6 @@ class MASACBase(ABC):
         rewards = {} if self.rewards is None else self.rewards.state_dict()
         updates = {} if self.rate is None else {"updates": self.updates}
         return targets | {f"rewards.{name}": tensor for name, tensor in rewards.items()} | updates
-
-
-def target_entropy(config: MASACConfig, spec: EnvSpec) -> float | tuple[float, ...]:
-    """Return the entropy to which temperatures regulate policies (nats per agent): one for all, or one for each."""
-    if config.target_entropy is not None:
-        return config.target_entropy
-    each = tuple(math.log(own) / 4 if spec.choices else -float(own) for own in own_actions(spec))
-    return each if len(set(each)) > 1 else each[0]
 
 
 def evaluate_actors(

@@ -120,12 +120,9 @@ class StackedMASAC(MASACBase):
         mean = row_mean(self._log_alpha(log_alpha).exp() * log_prob - q, own)
         return mean.sum(), {"actor_loss": mean.detach(), "log_prob": row_mean(log_prob.detach(), own)}
 
-    def temperature_loss(
-        self, log_alpha: Theta, log_prob: Float[Tensor, "R A"], there: Float[Tensor, "R A"] | None = None
-    ) -> tuple[Tensor, dict[str, Any]]:
-        """Sum -log alpha_i (log pi_i + target entropy) over runs, and agents but those without a live row."""
-        own, excess = self._log_alpha(log_alpha)[..., 0], log_prob + self.target_entropy
-        return -(own * (excess if there is None else excess * there)).sum(), {}
+    def temperature_loss(self, log_alpha: Theta, excess: Float[Tensor, "R A"]) -> tuple[Tensor, dict[str, Any]]:
+        """Sum -log alpha_i (log pi_i + target entropy) over runs and agents; ``excess`` is the bracket."""
+        return -(self._log_alpha(log_alpha)[..., 0] * excess).sum(), {}
 
     def _log_alpha(self, log_alpha: Theta) -> Float[Tensor, "R A 1"]:
         (rows,) = list_tensors(log_alpha)

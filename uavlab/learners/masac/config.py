@@ -28,9 +28,11 @@ class MASACConfig:
         alpha: Initial temperature, in units of scaled rewards.
         clip: Largest gradient norm of one agent's actor, and of its pair of critics.
         target_entropy: Entropy to which the temperature regulates the policy (nats per agent); None for minus the
-            dimensions of the agent's own actions, or for a quarter of the entropy of a free choice among all its moves.
-        reward_scale: Factor on rewards in the target; None divides them by their root mean square so far, agent by
-            agent.
+            dimensions of the agent's own actions, or for a quarter of the entropy of a free choice among its legal
+            moves. Rows in which an agent has one legal move do not count for it.
+        reward_scale: Factor on rewards in the target; None divides what a target sums, the discounted rewards of
+            ``n_step`` steps, by its root mean square so far, agent by agent. With more steps, or with a constant part
+            of rewards, an equal ``alpha`` therefore weighs more.
         log_std_low: Smallest log standard deviation of the Gaussian before squashing.
         log_std_high: Largest log standard deviation.
         share: Whether interchangeable agents share one actor; otherwise each agent has its own.

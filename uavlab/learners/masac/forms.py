@@ -33,21 +33,32 @@ def from_rows(rows: Float[Tensor, "count P"], like: Sequence[Tensor]) -> list[Te
 def convert(state: Mapping[str, Tensor], like: Mapping[str, Tensor], count: int) -> dict[str, Tensor]:
     """Return the state of a gradient step in the form of another one of as many networks.
 
-    Forms with a step count for each tensor take the largest one, from which others may differ where a loss scale
-    skipped steps of single networks.
+    Each network keeps its own count of steps, which differ where a loss scale skipped some; a form that counts them
+    together, without ``behind``, takes the largest one.
 
     Raises:
         RuntimeError: The networks are of other sizes.
     """
     if _axes(state) == _axes(like):
         return dict(state)
-    steps = torch.stack([tensor.reshape(()) for name, tensor in state.items() if name.split(".")[-1] == "step"]).max()
-    result = {name: steps.clone() for name in like if name.split(".")[-1] == "step"}
+    names, steps = named(like, "step"), steps_of(state, count)
+    several = len(names) > 1 and like[named(like, KINDS[0])[0]].dim() < STACKED  # a list of tensors for each network
+    own = steps.repeat_interleave(len(names) // count) if several else steps.max().expand(len(names))
+    result = {name: step.clone() for name, step in zip(names, own, strict=True)}
+    result |= {"behind": steps.max() - steps} if "behind" in like else {}
     for kind in KINDS:
         names = named(like, kind)
         rows = to_rows([state[name] for name in named(state, kind)], count)
         result |= dict(zip(names, from_rows(rows, [like[name] for name in names]), strict=True))
     return result
+
+
+def steps_of(state: Mapping[str, Tensor], count: int) -> Float[Tensor, " count"]:
+    """Return the steps that each of ``count`` networks, or pairs of them, took."""
+    steps = torch.stack([state[name].reshape(()) for name in named(state, "step")])
+    if len(steps) > 1 and state[named(state, KINDS[0])[0]].dim() < STACKED:
+        return steps.view(count, -1)[:, 0]
+    return steps[0] - state.get("behind", steps.new_zeros(count))
 
 
 def _axes(state: Mapping[str, Tensor]) -> list[int]:

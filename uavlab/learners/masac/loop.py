@@ -150,12 +150,9 @@ class MASACLoop(MASACBase):
         metrics = {"actor_loss": self._by_agent(losses).detach(), "log_prob": self._by_agent(log_probs)}
         return self.rung.total(self._by_owner(losses), actor), metrics
 
-    def temperature_loss(
-        self, log_alpha: Networks, log_prob: Float[Tensor, "R A"], there: Float[Tensor, "R A"] | None = None
-    ) -> tuple[Tensor, dict[str, Any]]:
-        """Sum -log alpha_i (log pi_i + target entropy) over runs, and agents but those without a live row."""
-        excess = log_prob + self.target_entropy
-        excess = (excess if there is None else excess * there).view(-1)
+    def temperature_loss(self, log_alpha: Networks, excess: Float[Tensor, "R A"]) -> tuple[Tensor, dict[str, Any]]:
+        """Sum -log alpha_i (log pi_i + target entropy) over runs and agents; ``excess`` is the bracket."""
+        excess = excess.view(-1)
         losses = [-(log_alpha[owner][0] * excess[unit]).sum() for unit, owner in enumerate(self.owner)]
         return self.rung.total(self._by_owner(losses), log_alpha), {}
 

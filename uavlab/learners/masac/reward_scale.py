@@ -1,8 +1,12 @@
-"""The size of rewards as they come, by which a learner divides them: one default then serves rewards of 1 as of 1000.
+"""The size of rewards, by which a learner divides them: one default then serves rewards of 1 as of 1000.
+
+Rewards are what a target sums: with ``n_step`` the discounted rewards of several steps, up to the sum of discounts
+times larger than one. A temperature is relative to them, so an equal one weighs more where more steps are summed.
 
 A mean square that follows m_t = m_{t-1} + (mean of r^2 in batch t - m_{t-1}) / min(t, 1000) is the average over all
 batches at first, and later over about the last thousand, so a scale changes slowly once critics depend on it. Rewards
-are not shifted: in tasks that end, a constant per step says whether to go on.
+are not shifted: in tasks that end, a constant per step says whether to go on. A large constant thus shrinks what else
+rewards hold.
 """
 
 import torch

@@ -60,7 +60,7 @@ def entropy_range(config: MAPPOConfig, spec: EnvSpec) -> Range:
 
 
 SYMPTOMS = Symptoms(
-    entropy=Entropy("entropy", entropy_range),
+    entropy=Entropy("entropy", entropy_range, "entropy_limit"),
     loss="critic_loss",
     returns="return",
     remedies={

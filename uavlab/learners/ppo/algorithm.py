@@ -22,12 +22,12 @@ Source:
     returns as in Yu et al. 2022, "The Surprising Effectiveness of PPO in Cooperative Multi-Agent Games".
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from uavlab.core.groups import padded_actions
@@ -41,10 +41,11 @@ from uavlab.learners.ppo.networks import EntityTeam
 from uavlab.learners.ppo.recurrent import Memory, RecurrentTeam, Sequences, sequences_of
 from uavlab.nets.attention import LARGE
 from uavlab.nets.noisy import add_noise, append_stds, factorised_noise
+from uavlab.ops.action_sampling import open_moves_of
 from uavlab.ops.minibatches import minibatches
 from uavlab.ops.returns import generalized_advantages
 from uavlab.ops.schedules import linear
-from uavlab.runtime.grad_step import MOMENTS, GradientStep, Rows
+from uavlab.runtime.grad_step import Rows
 from uavlab.runtime.runtime import Runtime
 
 Order = Int[Tensor, "R epochs rows"]
@@ -96,7 +97,8 @@ class PPO(Learner):
         actor, critic = (rows.flatten(0, 1) for rows in self.team.initial(inputs, rng))
         if config.noisy:
             actor, self.noise = append_stds(actor, *self.team.actor_net.weights[-1]), self._draw_noise(rng)
-        self.actor, self.critic = rt.grad(actor, config.lr, config.clip), rt.grad(critic, config.critic_lr, config.clip)
+        self.actor = rt.grad(actor, config.lr, config.clip, undo=True)
+        self.critic = rt.grad(critic, config.critic_lr, config.clip)
         if config.lr_to is not None:
             self.actor.rate = self.critic.rate = actor.new_ones(())
         self.mean, self.square, self.weight = actor.new_zeros(3, self.runs, spec.agents, dtype=torch.float64).unbind()
@@ -146,10 +148,10 @@ class PPO(Learner):
         order, *following = noise if isinstance(noise, tuple) else (noise,)
         own = [self.noise] if config.noisy else []  # of this batch
         with torch.no_grad():
-            before = Moments(mean=self.mean, square=self.square, weight=self.weight)
+            earlier = Moments(mean=self.mean, square=self.square, weight=self.weight)
             memory = None if batch.memory is None else Memory(actor=batch.memory, critic=self.critic_memory)
             actor = add_noise(self.actor.parameter, self.noise) if config.noisy else self.actor.parameter
-            samples, moments, last = self._targets(actor, self.critic.parameter, before, batch.data, memory)
+            samples, moments, last = self._targets(actor, self.critic.parameter, earlier, batch.data, memory)
             for name in ("mean", "square", "weight"):
                 getattr(self, name).copy_(getattr(moments, name))
             if self.actor.rate is not None and config.lr_to is not None:
@@ -157,24 +159,25 @@ class PPO(Learner):
             progress = (self.count / config.entropy_updates).clamp_max(1).to(samples.target.dtype)
             entropy = config.entropy + (config.entropy_to - config.entropy) * progress
         going = torch.ones(self.runs, len(set(self.team.networks)), dtype=torch.bool, device=order.device)
-        steps = []
+        steps, taken = [], []
         for part in minibatches(samples, order, config.minibatches):
-            old = [] if config.target_kl == 0 else [tensor.clone() for tensor in _state(self.actor)]
+            before = self.actor.copy_state() if config.target_kl > 0 else {}
             result = self._step(part, entropy, *own)
             step = {name: value.clone() for name, value in result.items()}  # graphs reuse results
             step["kl"] = self.ranks.mean(step["kl"])
             if config.target_kl > 0:
-                going = going & (step["kl"] <= config.target_kl)
-            for former, now in zip(old, _state(self.actor), strict=False):  # the count of steps, which all share, stays
-                now.copy_(torch.where(going.flatten()[:, None], now, former))
-            steps.append({**step, "step_share": going.to(step["kl"].dtype)})
+                going = going & ~(step["kl"] > config.target_kl)  # a nan goes on, and is found
+                self.actor.undo(~going.flatten(), before)
+            step["actor_norm"] = step["actor_norm"].masked_fill(~going, 0.0).amax(1, keepdim=True).expand(going.shape)
+            steps.append(step)
+            taken.append(going)
         if last is not None:
             self.critic_memory.copy_(last)  # now, because minibatches begin with the one before
         for now, after in zip(own, following, strict=True):
             now.copy_(after)
         self.count.add_(1)
-        metrics = {"return": moments.scale(samples.target.dtype)[0].mean((1, 2))}
-        metrics |= {name: torch.stack([step[name] for step in steps]).mean(0) for name in steps[0]}
+        metrics = {"return": moments.scale(samples.target.dtype)[0].mean((1, 2)), **self._entropy_limit(samples)}
+        metrics |= means_of_steps(steps, torch.stack(taken))
         if config.noisy:
             stds = self.actor.parameter.detach()[:, self.team.actor_net.count :]
             metrics["noise_std"] = stds.abs().unflatten(0, (self.runs, -1)).mean((1, 2))
@@ -245,13 +248,23 @@ class PPO(Learner):
         clipped = ratio.clamp(1 - clip, 1 + clip)
         objective = torch.minimum(ratio * rows.advantage, clipped * rows.advantage) + beta * entropy
         mean = -(rows.weight * objective).mean(1).sum(1)
-        figures = {"clipped": (ratio != clipped).to(ratio.dtype), "entropy": entropy}
-        count = len(set(self.team.networks))
-        metrics = {name: (rows.weight * x.detach()).mean(1).sum(1) / count for name, x in figures.items()}
-        distance = sum_by_network((rows.weight * (ratio - 1 - change).detach()).mean(1), self.team.networks)
-        first = [self.team.networks.index(network) for network in range(count)]
-        metrics["kl"] = torch.stack([distance[:, agent] for agent in first], 1)
-        return mean.sum(), {"actor_loss": mean.detach() / count, **metrics}
+        figures = {"clipped": (ratio != clipped).to(ratio.dtype), "entropy": entropy, "kl": ratio - 1 - change}
+        metrics = {name: self._by_actor(rows.weight * x.detach()) for name, x in figures.items()}
+        return mean.sum(), {"actor_loss": self._by_actor(-rows.weight * objective.detach()), **metrics}
+
+    def _by_actor(self, x: Float[Tensor, "R N A"]) -> Float[Tensor, "R K"]:
+        """Return the sum over its agents of weighted means over rows, for each actor."""
+        networks = self.team.networks
+        means = sum_by_network(x.mean(1), networks)
+        return torch.stack([means[:, networks.index(actor)] for actor in range(len(set(networks)))], 1)
+
+    def _entropy_limit(self, samples: Samples) -> dict[str, Float[Tensor, " R"]]:
+        """Return the largest entropy that masks of moves allow (nats), a mean over actors as that of policies is."""
+        if not self.spec.choices:
+            return {}
+        rows = steps_of(samples)
+        limit = open_moves_of(rows.obs, rows.action).sum(-1).clamp_min(1).log()
+        return {"entropy_limit": self._by_actor(rows.weight * limit).mean(1)}
 
     @property
     def _mean_actor(self) -> Float[Tensor, "G P"]:
@@ -266,14 +279,12 @@ class PPO(Learner):
         normal = rng.normal("noisy", len(set(self.team.networks)), sum(layer))
         return factorised_noise(normal, layer[0]).flatten(0, 1)
 
-    def _take_steps(
-        self, rows: Samples, beta: Float[Tensor, ""], *noise: Float[Tensor, "G S"]
-    ) -> dict[str, Float[Tensor, " R"]]:
-        """Take one step of the critics and one of the actors."""
+    def _take_steps(self, rows: Samples, beta: Float[Tensor, ""], *noise: Float[Tensor, "G S"]) -> dict[str, Tensor]:
+        """Take one step of the critics and one of the actors; return metrics of runs, and of each actor (R K)."""
         critics, critic_norm = self.critic(self._critic_loss, self.critic.parameter, Rows(rows, 1))
         actors, actor_norm = self.actor(self._actor_loss, self.actor.parameter, Rows(rows, 1), beta, *noise)
-        norms = {"critic_norm": critic_norm, "actor_norm": actor_norm}
-        return {**critics, **actors, **{name: norm.view(self.runs, -1).amax(1) for name, norm in norms.items()}}
+        norm = actor_norm.view(self.runs, -1)
+        return {**critics, **actors, "critic_norm": critic_norm.view(self.runs, -1).amax(1), "actor_norm": norm}
 
 
 def steps_of(rows: Samples) -> Samples:
@@ -283,7 +294,15 @@ def steps_of(rows: Samples) -> Samples:
     return tree_map(lambda leaf: leaf.flatten(1, 2), replace(rows, obs=rows.obs.obs))
 
 
-def _state(step: GradientStep) -> list[Tensor]:
-    """Return the tensors of a gradient step that have a row for each network."""
-    state = step.state_dict()
-    return [state[name] for name in ("parameter", *MOMENTS[1:])]
+def means_of_steps(steps: Sequence[Mapping[str, Tensor]], taken: Bool[Tensor, "S R K"]) -> dict[str, Tensor]:
+    """Return the mean of each metric over the steps of an update; those of K actors over the steps that were kept.
+
+    ``step_share`` (R K) is the share of steps that were kept.
+    """
+    counts = taken.sum((0, 2)).clamp_min(1)
+    metrics = {"step_share": taken.to(steps[0]["kl"].dtype).mean(0)}
+    for name in steps[0]:
+        values = torch.stack([step[name] for step in steps])
+        own = values.dim() == taken.dim()
+        metrics[name] = values.masked_fill(~taken, 0.0).sum((0, 2)) / counts if own else values.mean(0)
+    return metrics

@@ -118,15 +118,9 @@ PX4 = ColumnMap(
         **_entries(FORCE, "m/s^2", "sensor_combined.accelerometer_m_s2[{n}]", "vehicle_acceleration.xyz[{n}]"),
         **_entries(("p", "q", "r"), "rad/s", "sensor_combined.gyro_rad[{n}]", "vehicle_angular_velocity.xyz[{n}]"),
         **_entries(QUATERNION, "1", "vehicle_attitude.q[{n}]"),
-        **{
-            f"motor_{n + 1}": (
-                Entry(f"actuator_motors.control[{n}]", "share", blank=0.0),  # NaN disarms a motor
-                Entry(f"actuator_outputs.output[{n}]", "us"),
-            )
-            for n in range(4)
-        },
         "voltage": (Entry("battery_status.voltage_v", "V", unknown=0.0),),
         "current": (Entry("battery_status.current_a", "A", unknown=-1.0),),
     },
 )
-"""Topics that PX4 logs by default; raw sensors, which all firmware logs at full rate, come before filtered values."""
+"""Topics that PX4 logs by default, but motors, see ``vehicle``; raw sensors, which all firmware logs at full rate, come
+before filtered values."""

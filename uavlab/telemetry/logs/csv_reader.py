@@ -1,10 +1,10 @@
-"""Reader of text tables: cells separated by commas, semicolons or tabs, in UTF-8, with column names in the first line.
+"""Reader of text tables in UTF-8, whose layout ``table_layout`` finds.
 
-Numbers have a decimal point; cells may be empty. Lines are counted from 1, as in editors.
+Numbers have a decimal point; cells may be empty; lines that begin with ``#`` are skipped. Lines are counted from 1, as
+in editors.
 """
 
 import csv
-import io
 import re
 from array import array
 from collections.abc import Collection, Iterator, Sequence
@@ -18,12 +18,9 @@ import numpy as np
 from uavlab.core.errors import FileError
 from uavlab.core.text import quote
 from uavlab.telemetry.logs.raw import Group, RawLog, open_log, quote_name, require_columns, require_rows, require_size
+from uavlab.telemetry.logs.table_layout import COMMA, DATE, NUMBER, SEPARATORS, Layout, find_layout, open_rows
 
-SEPARATORS = ",;\t"
 CHUNK, CELLS = 4096, 2**18  # rows turned into columns at once, and cells
-NUMBER = re.compile(r"\s*[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|inf(inity)?)\s*", re.IGNORECASE | re.ASCII)
-COMMA = re.compile(r"\s*[-+]?\d*,\d+\s*", re.ASCII)
-DATE = re.compile(r"\d:\d|\d-\d+-\d")
 MARKS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
@@ -39,14 +36,16 @@ def read(path: Path, needed: Collection[str], others: bool = True) -> RawLog:
     top = re.search(r"\S[^\r\n]*", text)
     if top is None:
         raise FileError(f"{path}: empty; expected a log of a flight.")
-    separator = max(SEPARATORS, key=top.group().count)
-    require_columns(path, top.group().count(separator) + 1)
-    plain = text.isascii() and text.find("_", top.end()) < 0  # then `float` accepts no other text than `NUMBER`
+    require_columns(path, max(map(top.group().count, SEPARATORS)) + 1)
+    layout = find_layout(path, raw, top.group())
+    body = 0
+    for _ in range(layout.skipped):
+        body = text.find("\n", body) + 1
+    plain = text.isascii() and text.find("_", body) < 0  # then `float` accepts no other text than `NUMBER`
     del text  # a StringIO would hold four bytes for each character
-    stream = io.TextIOWrapper(io.BytesIO(raw), "utf-8-sig", newline="")
-    rows = csv.reader(stream, delimiter=separator, strict=True)
+    rows = open_rows(raw, layout.separator)
     try:
-        return _read(path, rows, needed, others, plain)
+        return _read(path, rows, layout, needed, others, plain)
     except csv.Error as error:
         raise FileError(f"{path}:{rows.line_num}: {error}; check the quotes there.") from error
 
@@ -68,10 +67,11 @@ def _decode(path: Path, raw: bytes) -> str:
     raise FileError(f"{path}:{line}: {problem}")
 
 
-def _read(path: Path, rows: Any, needed: Collection[str], others: bool, plain: bool) -> RawLog:
-    names = _header(path, rows)
+def _read(path: Path, rows: Any, layout: Layout, needed: Collection[str], others: bool, plain: bool) -> RawLog:
+    names = _names(path, layout.names)
     columns = {at: array("d") for at, name in enumerate(names) if others or name in needed}
-    lines, numbered = array("q"), _number_rows(path, rows, len(names))
+    notes = list(layout.notes)
+    lines, numbered = array("q"), _number_rows(path, rows, layout, notes)
     while chunk := list(islice(numbered, min(CHUNK, CELLS // len(names)))):
         chunk_lines, chunk_rows = zip(*chunk, strict=True)
         cells = list(zip(*chunk_rows, strict=True))
@@ -90,14 +90,11 @@ def _read(path: Path, rows: Any, needed: Collection[str], others: bool, plain: b
     require_rows(path, len(lines), "a header without rows")
     fields = {names[at]: np.frombuffer(values) for at, values in columns.items()}
     group = Group("", str(path), fields, lines=np.frombuffer(lines, np.int64))
-    return RawLog(str(path), "csv", {"": group}, tuple(name for name in names if name not in fields))
+    left = tuple(name for name in names if name not in fields)
+    return RawLog(str(path), "csv", {"": group}, left, notes=tuple(notes))
 
 
-def _header(path: Path, rows: Iterator[list[str]]) -> list[str]:
-    cells = next(row for row in rows if any(cell.strip() for cell in row))
-    if all(NUMBER.fullmatch(cell) for cell in cells):
-        raise FileError(f"{path}: numbers in the first line; expected the names of the columns there.")
-    cells[0] = cells[0].removeprefix("#")  # as numpy writes it
+def _names(path: Path, cells: Sequence[str]) -> list[str]:
     names = [cell.strip() or f"column {at + 1}" for at, cell in enumerate(cells)]
     for at, name in enumerate(names):
         if (first := names.index(name)) < at:
@@ -106,14 +103,22 @@ def _header(path: Path, rows: Iterator[list[str]]) -> list[str]:
     return names
 
 
-def _number_rows(path: Path, rows: Any, width: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield each non-empty row with the line on which it ends; refuse rows of another length."""
-    for row in filter(None, rows):
+def _number_rows(path: Path, rows: Any, layout: Layout, notes: list[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield each row below the names with the line on which it ends; refuse rows of another length."""
+    width, comments = len(layout.names), 0
+    while rows.line_num < layout.skipped:
+        next(rows)
+    for row in rows:
+        if not row or row[0].startswith("#"):
+            comments += len(row) > 0
+            continue
         if len(row) != width:
             cells = f"{len(row)} cell{'s' * (len(row) != 1)}"
-            hint = " (decimal commas?)" if len(row) > width else ""
+            hint = " (decimal commas?)" if layout.separator == "," and width < len(row) <= 2 * width else ""
             raise FileError(f"{path}:{rows.line_num}: {cells}; expected {width}, as in the header{hint}.")
         yield rows.line_num, row
+    if comments:
+        notes.append(f"{comments} lines below the header begin with # and are skipped")
 
 
 def _parse(cells: Sequence[str], plain: bool) -> list[float]:

@@ -7,10 +7,15 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Shaped
 
-from uavlab.telemetry.logs.column_map import PLAIN, PX4, read_column_map
+from uavlab.core.errors import ConfigError
+from uavlab.storage.files import write_text
+from uavlab.telemetry.logs.column_map import ColumnMap, read_column_map
 from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, TIME
+from uavlab.telemetry.logs.draft import draft
 from uavlab.telemetry.logs.log import Log, build_log, duration, read_raw
-from uavlab.telemetry.logs.raw import RawLog
+from uavlab.telemetry.logs.raw import RawLog, draft_command
+from uavlab.telemetry.logs.ulog_reader import is_ulog
+from uavlab.telemetry.logs.vehicle import read_vehicle, usual_map
 
 WINDS = ("wind", "wind_estimate")  # topics: estimates of a filter; described, but never used as truth
 
@@ -32,10 +37,10 @@ def describe(path: Path, mapping: Path | None = None) -> dict[str, Any]:
     column_map = read_column_map(mapping) if mapping else None
     raw = read_raw(path, column_map, others=True)
     table = "" in raw.groups
-    usual = (PLAIN if table else PX4).columns.items()
+    usual = usual_map(raw)[0].columns.items()
     fields = [entry.field for name, entries in usual if name != TIME.name for entry in entries]
     foreign = column_map is None and not any(map(raw.find, fields))
-    note = "no column of a flight found: write a mapping"
+    note = f"no column of a flight found: write a mapping: {draft_command(raw.source)}, see docs/telemetry.md"
     log = Log(raw.source, {}, (*raw.notes, note)) if foreign else build_log(raw, column_map)
     columns = [
         {
@@ -58,9 +63,23 @@ def describe(path: Path, mapping: Path | None = None) -> dict[str, Any]:
         "missing": [name for name in INPUTS if name not in log.columns],
         "winds": list(_winds(raw)),
         "others": list(raw.others),
-        "facts": dict(raw.facts),
+        "facts": {**raw.facts, **({} if table else {"vehicle": str(read_vehicle(raw))})},
         "notes": list(log.notes),
     }
+
+
+def draft_mapping(path: Path, target: Path) -> list[str]:
+    """Write a draft of a column map for a log; return the columns that it maps.
+
+    Raises:
+        ConfigError: The target exists.
+        FileError: The log is not readable.
+    """
+    if target.exists():
+        raise ConfigError(f"{target}: exists, and is not overwritten; name another file, or remove it.")
+    text, columns = draft(read_raw(path, None if is_ulog(path) else ColumnMap("", {}), others=True))
+    write_text(target, text)
+    return columns
 
 
 def mean_rate(time: Float64[np.ndarray, " T"]) -> float:

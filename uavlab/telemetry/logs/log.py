@@ -5,19 +5,20 @@ Messages name the line of an error, or its row where a format has no lines.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float64, Shaped
+from jaxtyping import Float64
 
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.text import quote, suggest
 from uavlab.telemetry.logs import csv_reader, ulog_reader
-from uavlab.telemetry.logs.column_map import PLAIN, PX4, ColumnMap, Entry
+from uavlab.telemetry.logs.column_map import PLAIN, ColumnMap, Entry
 from uavlab.telemetry.logs.columnar_readers import read_npz, read_parquet
 from uavlab.telemetry.logs.columns import COLUMNS, FORCE, QUATERNION, TIME, UNITS, Column, convert, guess_unit
-from uavlab.telemetry.logs.raw import Group, RawLog, list_names, quote_name, require_size
+from uavlab.telemetry.logs.raw import Group, RawLog, draft_command, list_names, quote_name, require_size
+from uavlab.telemetry.logs.vehicle import usual_map
 
 READERS = {
     **{".csv": csv_reader.read, ".tsv": csv_reader.read, ".txt": csv_reader.read},
@@ -83,27 +84,27 @@ def build_log(raw: RawLog, mapping: ColumnMap | None = None) -> Log:
         ConfigError: The column map names the time of ULog, whose topics have their own times.
     """
     table = "" in raw.groups
-    used = mapping or (PLAIN if table else PX4)
+    used, remarks = (mapping, []) if mapping else usual_map(raw)
     _require_fields(raw, used, strict=mapping is not None)
     if not table and TIME.name in used.columns:
         raise ConfigError(f"{used.source}: columns.time: topics of ULog bring their time; leave this line out.")
     matches = {name: _find(raw, entries) for name, entries in used.columns.items() if name != TIME.name}
     size = sum(8 * len(match[1].fields[match[2]]) for match in matches.values() if match)
     require_size(raw.source, size, " as columns of float64")  # a file may hold numbers of one byte
-    times = {"": _table_time(raw, used)} if table else {}
+    clock = _time_entry(used) if table else Entry("timestamp", TIME.unit)
     columns: dict[str, Signal] = {}
-    notes = list(raw.notes)
+    notes = [*raw.notes, *remarks]
+    groups = {match[1].name: match[1] for match in matches.values() if match}
+    groups = {name: _in_order(group, clock, notes) for name, group in groups.items()}
     for name, column in COLUMNS.items():
         if (match := matches.get(name)) is None:
             continue
-        entry, group, key = match
+        entry, group, key = match[0], groups[match[1].name], match[2]
         values = _values(group, key, entry, column)
         if not np.isfinite(values).any():
             notes.append(f"{name}: no value in {entry.field}")
-            continue
-        if group.name not in times:
-            times[group.name] = _increasing(group, group.time, "timestamp")
-        columns[name] = Signal(times[group.name], values, entry.field, group)
+        elif group.time is not None:
+            columns[name] = Signal(group.time, values, entry.field, group)
     _check_attitude(raw.source, columns)
     _check_force(columns)
     return Log(raw.source, columns, tuple(notes))
@@ -130,7 +131,8 @@ def _require_fields(raw: RawLog, mapping: ColumnMap, strict: bool) -> None:
     lacking += absent if strict or len(absent) == len(first) else []
     if lacking:
         problem = f"{raw.source}: no column {quote_name(lacking[0])}{suggest(lacking[0], names)}"
-        advice = f"correct {mapping.source}" if strict else "rename columns, or name their fields in a mapping"
+        draft = f"rename columns, or name their fields in a mapping: {draft_command(raw.source)}"
+        advice = f"correct {mapping.source}" if strict else draft
         expected = list_names([*clock, *first.values()])
         raise FileError(f"{problem}; expected {expected}; found {list_names(names)}; {advice}.")
 
@@ -160,33 +162,40 @@ def _values(group: Group, key: str, entry: Entry, column: Column) -> Float64[np.
     return values
 
 
-def _table_time(raw: RawLog, mapping: ColumnMap) -> Float64[np.ndarray, " T"]:
-    """Return the times of a table's rows after its first (s); refuse times that seem to be in another unit."""
-    entry, group = _time_entry(mapping), raw.groups[""]
-    time = _increasing(group, group.fields[entry.field].astype(np.float64), entry.field)
-    step = float(np.median(np.diff(time)))
-    units = UNITS[TIME.unit].items()
-    if entry.unit is None and step >= SLOWEST:
-        likely = next((name for name, unit in units if unit.factor < 1 and step * unit.factor < SLOWEST), "ns")
-        problem = f"{step:.9g} from row to row; expected seconds, less than {SLOWEST:g}"
-        raise FileError(f"{group.label(entry.field)}: {problem} (is it in {likely}? A mapping names units).")
-    return (time - time[0]) * UNITS[TIME.unit][entry.unit or TIME.unit].factor
+def _in_order(group: Group, clock: Entry, notes: list[str]) -> Group:
+    """Return a group with its times (s), those of a table after its first; rows are sorted by them, with a note.
 
-
-def _increasing(group: Group, time: Shaped[np.ndarray, " T"] | None, key: str) -> Float64[np.ndarray, " T"]:
-    """Return the times; refuse times that do not increase or are not finite."""
-    if time is None:
-        raise FileError(f"{group.where}: no field {key!r}, which tells the time; leave this topic out of the mapping.")
+    Raises:
+        FileError: A time is not finite or stands there twice, or those of a table seem to be in another unit.
+    """
+    time = group.fields[clock.field].astype(np.float64) if group.time is None else group.time
     unknown = np.flatnonzero(~np.isfinite(time))
     if len(unknown):
-        raise FileError(f"{group.label(key, int(unknown[0]))}: no finite time; fill it in, or cut the row.")
-    back = np.flatnonzero(np.diff(time) <= 0)
-    if len(back):
-        row = int(back[0]) + 1
-        order = "the same time as" if time[row] == time[row - 1] else f"comes after {time[row - 1]:.9g} in"
-        problem = f"{time[row]:.9g} {order} the row before; expected increasing times"
-        raise FileError(f"{group.label(key, row)}: {problem}. Sort the rows, or cut these out.")
-    return time
+        raise FileError(f"{group.label(clock.field, int(unknown[0]))}: no finite time; fill it in, or cut the row.")
+    if len(back := np.flatnonzero(np.diff(time) < 0)):
+        first = f"time goes back {len(back):,}x, first in {group.locate(int(back[0]) + 1)}"
+        notes.append(f"{group.name or 'table'}: {first}; rows are sorted (if time starts anew there, cut the log)")
+        order = np.argsort(time, kind="stable")
+        fields = {name: values[order] for name, values in group.fields.items()}
+        time, group = time[order], replace(group, fields=fields, order=order)
+    if len(twice := np.flatnonzero(np.diff(time) == 0)):
+        row = int(twice[0]) + 1
+        problem = f"{time[row]:.9g}, the time of {group.locate(row - 1)} once more; expected one row for each time"
+        advice = "Leave this topic out, by a mapping" if group.name else "Cut one of these rows out"
+        raise FileError(f"{group.label(clock.field, row)}: {problem}. {advice}.")
+    if group.time is None:
+        _check_step(group, clock, float(np.median(np.diff(time))))
+        time = (time - time[0]) * UNITS[TIME.unit][clock.unit or TIME.unit].factor
+    return replace(group, time=time)
+
+
+def _check_step(group: Group, clock: Entry, step: float) -> None:
+    """Refuse times that seem to be in another unit."""
+    units = UNITS[TIME.unit].items()
+    if clock.unit is None and step >= SLOWEST:
+        likely = next((name for name, unit in units if unit.factor < 1 and step * unit.factor < SLOWEST), "ns")
+        problem = f"{step:.9g} from row to row; expected seconds, less than {SLOWEST:g}"
+        raise FileError(f"{group.label(clock.field)}: {problem} (is it in {likely}? A mapping names units).")
 
 
 def _check_attitude(source: str, columns: Mapping[str, Signal]) -> None:

@@ -5,6 +5,7 @@ fields that are not numeric are listed in ``RawLog.others``. They raise a FileEr
 """
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -33,9 +34,11 @@ class Group:
     fields: Mapping[str, Shaped[np.ndarray, " T"]]  # numbers by name, as in the file
     time: Float64[np.ndarray, " T"] | None = None  # seconds of each row, if the format itself has a time
     lines: Int[np.ndarray, " T"] | None = None  # line of each row of a text file, from 1
+    order: Int[np.ndarray, " T"] | None = None  # row in the file of each row, if they were sorted
 
     def locate(self, row: int) -> str:
         """Return the place of a row for messages: its line in a text file, else its index from 0."""
+        row = row if self.order is None else int(self.order[row])
         return f"{self.where} row {row}" if self.lines is None else f"{self.where}:{self.lines[row]}"
 
     def label(self, key: str, row: int | None = None) -> str:
@@ -57,6 +60,7 @@ class RawLog:
     others: tuple[str, ...] = ()  # fields that are not numeric or were not read
     facts: Mapping[str, Any] = field(default_factory=dict)  # other records of the format: versions, dropouts
     notes: tuple[str, ...] = ()  # remarks for the user, in sentences
+    parameters: Mapping[str, float] = field(default_factory=dict)  # of a ULog's vehicle
 
     def find(self, name: str) -> tuple[Group, str] | None:
         """Find a field by its full name; a topic without a number is its instance 0."""
@@ -105,6 +109,11 @@ def require_rows(path: Path, count: int, none: str = "0 rows") -> None:
     """Refuse a table of fewer than two rows by a FileError; ``none`` describes one without rows."""
     if count < 2:
         raise FileError(f"{path}: {'1 row' if count else none}; at least 2 rows are needed.")
+
+
+def draft_command(source: str) -> str:
+    """Return the command that drafts a mapping for a log."""
+    return f"uavlab flights describe {shlex.quote(source)} --write-mapping mapping.yaml"
 
 
 def quote_name(name: str) -> str:

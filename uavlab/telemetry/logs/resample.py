@@ -47,7 +47,7 @@ def _require_columns(log: Log, columns: Sequence[str]) -> None:
     absent = [name for name in columns if name not in log.columns]
     if absent:
         problem = f"{log.source}: no column {', '.join(map(repr, absent))}"
-        notes = "".join(f" ({note})" for note in log.notes if note.partition(":")[0] in absent)
+        notes = "".join(f" ({note})" for note in log.notes if {*note.partition(":")[0].split(", ")} & {*absent})
         expected, present = list_names(list(columns)), list_names(list(log.columns))
         raise FileError(f"{problem}{notes}; expected {expected}; found {present}.")
 

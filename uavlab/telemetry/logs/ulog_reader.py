@@ -78,7 +78,9 @@ def read(path: Path, duration: Callable[[RawLog], float]) -> RawLog:
         raise FileError(f"{path}: {problem}; copy the log again, or export what is left of it (ulog2csv).")
     groups, notes = _groups(path, log)
     notes += [f"pyulog: {line}" for line in dict.fromkeys(output.splitlines())]
-    return RawLog(str(path), "ulog", groups, facts=_facts(log, integrity), notes=tuple(notes))
+    numbers = {name: value for name, value in log.initial_parameters.items() if isinstance(value, int | float)}
+    parameters = {name: float(value) for name, value in numbers.items() if np.isfinite(value)}
+    return RawLog(str(path), "ulog", groups, (), _facts(log, integrity), tuple(notes), parameters)
 
 
 def _decode(path: Path, raw: bytes) -> tuple[Any, str]:

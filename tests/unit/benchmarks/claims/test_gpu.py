@@ -1,6 +1,7 @@
 """Without a GPU these measures have a reason; with one, memory is compared and a share is one."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,7 +9,8 @@ import torch
 from tests.unit.benchmarks.claims.test_measures import STAGE_1, TINY
 from uavlab.benchmarks.claims import gpu
 from uavlab.benchmarks.claims.gpu import memory_mb, peak_memory, utilisation
-from uavlab.benchmarks.claims.measures import LOW, Bench, Estimate, NotTestable, gain, lost
+from uavlab.benchmarks.claims.measures import LOOP, LOW, Bench, Estimate, NotTestable, gain, lost
+from uavlab.benchmarks.compare import build_call
 
 
 @pytest.fixture
@@ -33,6 +35,31 @@ class TestGPU:
         note = "100 MB before, 65 MB after"
         assert peak_memory(bench, STAGE_1) == Estimate(0.65, note=note)
         assert peak_memory(bench, STAGE_1, saved=True) == Estimate(pytest.approx(0.35), note=note)
+
+    def test_utilisation_is_what_nvml_reports_or_else_a_profile(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A call of 10 ms in which kernels run for 2 ms; the first third of the readings is left out."""
+        clock, readings = [0.0], iter([0.5, 0.75, *[0.25] * 28])
+
+        def call() -> None:
+            clock[0] += 0.01
+
+        monkeypatch.setattr(gpu.time, "monotonic", lambda: clock[0])
+        monkeypatch.setattr(gpu, "time_call", lambda call, device: call() or 0.01)
+        monkeypatch.setattr(gpu, "time_in_turn", lambda calls, *_, **__: {"call": [0.01] * 6})
+        monkeypatch.setattr(gpu, "profile", lambda *_, **__: [{"device_ms": 1.5}, {"device_ms": 0.5}])
+        monkeypatch.setattr(gpu, "gpu_load", lambda device: {"load/gpu": next(readings), "load/gpu_watts": 1.0})
+        one = replace(build_call(bench.config(LOOP), "update"), call=call)
+        measured = gpu.device_share(bench, one)
+        assert measured.value == pytest.approx((0.5 + 0.75 + 18 * 0.25) / 20, abs=0.01)  # a reading every 0.1 s for 2 s
+        assert (measured.note, measured.rounds) == ("by NVML; 20 % by a profile", 6)
+
+        def missing(device: torch.device) -> dict[str, float]:
+            raise ModuleNotFoundError("pynvml does not seem to be installed")
+
+        monkeypatch.setattr(gpu, "gpu_load", missing)
+        assert gpu.device_share(bench, one) == Estimate(pytest.approx(0.2), note="by a profile, without NVML", rounds=6)
 
     @pytest.mark.gpu
     @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

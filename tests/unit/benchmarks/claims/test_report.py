@@ -173,10 +173,12 @@ class TestMachines:
         for name, date in (("b", "2026-02-01"), ("a", "2026-01-01")):
             (tmp_path / f"claims_{name}.json").write_text(json.dumps(record(name, date)))
         newer, whose = newest(own)
-        assert newer == record("b", "2026-02-01")
+        older = record("a", "2026-01-01")
+        assert newer == record("b", "2026-02-01") | {"others": [older]}
         assert whose == "Not measured on this machine; uavlab claims --all does. Measured, the newest shown: b, a."
         own.write_text(json.dumps(record("own", "2025-01-01")))
-        assert newest(own) == (record("own", "2025-01-01"), "Measured on own.")
+        others = [record("b", "2026-02-01"), older]
+        assert newest(own) == (record("own", "2025-01-01") | {"others": others}, "Measured on own.")
 
     def test_records_of_the_repository_can_be_read(self) -> None:
         for path in book.FOLDER.glob("claims_*.json"):
@@ -217,6 +219,27 @@ class TestRows:
     def test_a_number_of_another_device_is_beside_the_claim(self) -> None:
         (row,) = rows(select(["rtx-3060"]), record(**{"rtx-3060": entry(3.1, 3.0, 3.2)}))
         assert (row["measured"], row["verdict"]) == (3.1, "not testable here")
+
+    def test_a_gpus_record_decides_what_a_cpus_does_not(self) -> None:
+        names = ["cached-forwards", "map-constants", "final-utilisation", "equal-updates", "compile"]
+        here = record(**{"cached-forwards": entry(1.12), "map-constants": entry(1.4, 1.3, 1.5)})
+        there = record("H200", cpu="Abacus", **{"cached-forwards": entry(1.5), "map-constants": entry(0.5)})
+        there["measured"]["final-utilisation"] = {**entry(0.75), "digest": DIGESTS["final-utilisation"]}
+        alone = {row["claim"]: row["verdict"] for row in rows(select(names), here)}
+        assert (alone["cached-forwards"], alone["final-utilisation"]) == ("not testable here", "not testable here")
+        joined = {row["claim"]: row for row in rows(select(names), here | {"others": [there]})}
+        assert {name: (row["measured"], row["verdict"], row["machine"]) for name, row in joined.items()} == {
+            "cached-forwards": (1.5, "holds", "H200"),
+            "map-constants": (1.4, "holds", "Abacus"),  # the first that decides
+            "final-utilisation": (0.75, "holds", "H200"),
+            "equal-updates": (1_000_000, "refuted by arithmetic", None),
+            "compile": (None, "not testable here", None),
+        }
+        [unlike] = rows(select(["cached-forwards"]), record("H200", cpu="Abacus") | {"others": [here]})
+        assert (unlike["measured"], unlike["verdict"]) == (1.12, "not testable here")  # better a number than none
+        assert joined["cached-forwards"]["note"].endswith("On Abacus: 1.12x, not testable here.")
+        assert joined["map-constants"]["note"].endswith("On H200: 0.50x, does not hold.")
+        assert joined["final-utilisation"]["note"].endswith("Decided of this program on this GPU, not of theirs.")
 
     def test_a_calculated_row_needs_no_record_and_says_so(self) -> None:
         (row,) = rows(select(["equal-updates"]), None)
@@ -364,7 +387,8 @@ def faults(verdict: Callable[[Claim, Any], str]) -> list[tuple[str, str]]:
     for each in ledger():
         measured = each.measure and each.measure not in book.COUNTED
         for name, (device, cpu) in MACHINES.items():
-            testable = measured and each.standing == "judged" and each.subject == "technique"
+            about_us = each.subject == "technique" or each.metric.startswith("device utilisation")  # of this program
+            testable = measured and each.standing == "judged" and about_us
             kind_fits = each.device != "gpu" or device != cpu
             model_fits = not each.only or (name.endswith(each.only) and (each.device == "cpu") == (cpu == I9))
             expected = testable and kind_fits and model_fits
@@ -387,7 +411,9 @@ def test_no_number_decides_a_claim_about_another_device_or_program() -> None:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ('claim.subject == "program" or', "False or"),
+        ("(elsewhere or", "(False or"),
+        ("and not (record and of_this_program(claim))", ""),
+        (' and claim.metric.startswith("device utilisation")', ""),
         ("not arithmetic and (", "False and ("),
         ("(record and not applies", "(False and not applies"),
         ('(claim.device != "gpu" or has_gpu) and', "True and"),

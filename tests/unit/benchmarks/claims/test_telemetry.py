@@ -59,7 +59,7 @@ class TestRemedies:
         def refused(*given: object) -> None:
             raise RuntimeError("scaled")
 
-        monkeypatch.setattr("sklearn.preprocessing.StandardScaler.transform", refused)
+        monkeypatch.setattr("uavlab.telemetry.loaders.ItemDataset._normal", refused)
         source.next()
         with pytest.raises(RuntimeError, match="scaled"):
             plain.next()

@@ -280,15 +280,20 @@ class TestPace:
 
 class TestFigures:
     def test_the_share_of_the_way(self) -> None:
-        """From 0.2 to 0.6: 0.4 and 0.5 are 0.5 and 0.75 of the way; 0 is half of it on the other side, 0.9 beyond."""
-        figure = {"mean": 0.45, "low": 0.0, "high": 0.9, "each": [0.4, 0.5]}
-        got = learners.share(figure, {"mean": 0.2}, {"mean": 0.6})
-        assert got == {"mean": 0.625, "low": -0.5, "high": 1.75, "each": [0.5, 0.75]}
+        """Of pursuit by MASAC, with all intervals; random actions and plan taken as exact gave 1.71 to 2.10."""
+        best = {"mean": 0.953, "low": 0.919, "high": 0.987, "each": [0.62, 0.795]}
+        random = {"mean": 0.620, "low": 0.589, "high": 0.651}
+        got = learners.share(best, random, {"mean": 0.795, "low": 0.766, "high": 0.824})
+        assert got is not None
+        assert got["each"] == [0.0, 1.0]
+        assert (got["mean"], got["low"], got["high"]) == pytest.approx((1.90286, 1.56, 2.41), abs=5e-3)
 
-    def test_scores_below_zero(self) -> None:
-        got = learners.share({"mean": -0.5, "low": -0.625, "high": -0.25}, {"mean": -0.75}, {"mean": -0.25})
+    def test_exact_ends_of_the_way_leave_the_interval_of_the_score(self) -> None:
+        best = {"mean": -0.5, "low": -0.625, "high": -0.25}
+        got = learners.share(best, dict.fromkeys(best, -0.75), dict.fromkeys(best, -0.25))
         assert got == {"mean": 0.5, "low": 0.25, "high": 1.0, "each": [0.5]}
 
-    @pytest.mark.parametrize("plan", [0.2, 0.1])
-    def test_a_plan_that_is_no_better_than_random_is_no_way(self, plan: float) -> None:
-        assert learners.share({"mean": 0.45, "low": 0.4, "high": 0.5}, {"mean": 0.2}, {"mean": plan}) is None
+    @pytest.mark.parametrize("plan", [0.2, 0.1, 0.22])
+    def test_a_plan_that_may_be_no_better_makes_no_way(self, plan: float) -> None:
+        random, best = {"mean": 0.2, "low": 0.18, "high": 0.22}, {"mean": 0.45, "low": 0.4, "high": 0.5}
+        assert learners.share(best, random, {"mean": plan, "low": plan - 0.02, "high": plan + 0.02}) is None

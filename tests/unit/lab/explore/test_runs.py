@@ -59,7 +59,7 @@ def contents(root: Path) -> dict[str, bytes]:
 class TestComparison:
     def test_seeds_are_pooled_and_scores_are_those_of_the_log(self, root: Path) -> None:
         table = compare_runs(root / "a", root / "b", root / "sweep" / "c").scores
-        heads = ["run", "seeds", "status", "updates", "best score", "last score"]
+        heads = ["run", "seeds", "status", "updates", "highest score in training", "last score in training"]
         assert table.heads == [*heads, "last completion", "last strict formation", "last flight time"]
         pooled, alone = table.rows
         # scores, 3 x completion + strict formation - 0.5, are 1.25 and 3.0 of a, 3.25 and 0.0 of b: best 3.0 and 3.25,

@@ -56,7 +56,9 @@ class TestLog:
         first, second, *_ = judged.sentences
         assert first == "run trains leader_follower by masac: complete, update 8 of 8. It makes 4 updates per second."
         formula = "3 x completion + strict formation - 0.0005 x flight time"
-        assert second == f"Its last score is -0.010, its best 1.995 ({formula}; higher is better)."
+        assert (
+            second == f"Its last score in training is -0.010, the highest of 2 is 1.995 ({formula}; higher is better)."
+        )
         assert column(judged, "last score in training") == {
             "completion": "0.000",
             "strict formation": "0.000",

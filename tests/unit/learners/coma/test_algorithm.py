@@ -147,23 +147,27 @@ def test_runs_together_equal_runs_apart() -> None:
     assert (together["actor.parameter"][0] - together["actor.parameter"][1]).abs().max() > 1e-3
 
 
-def test_dead_rows_teach_nothing() -> None:
+def test_dead_rows_teach_and_report_nothing() -> None:
     learner, rng, batch = build_double()
     noise = learner.update_noise(rng, batch.index.shape[1])
     live = batch.data.live.clone()
     live[:, 2:] = False
 
-    def learned(poison: float) -> Tensor:
+    def learned(poison: float) -> dict[str, Tensor]:
         other, _, _ = build_double()
         reward = batch.data.reward.clone()
         reward[:, 2:] += poison
         ends = batch.data.terminated.clone()
         ends[:, 1] = True
-        data = Rollout(obs=batch.data.obs, action=batch.data.action, reward=reward, live=live, terminated=ends)
-        other.update(Batch(data, batch.index), noise)
-        return other.critic.parameter.detach()
+        maps = batch.data.obs.maps.clone()
+        maps[:, 2:] += poison
+        obs = replace(batch.data.obs, maps=maps)
+        data = Rollout(obs=obs, action=batch.data.action, reward=reward, live=live, terminated=ends)
+        metrics = other.update(Batch(data, batch.index), noise).metrics
+        return {"critic": other.critic.parameter.detach(), "actor": other.actor.parameter.detach(), **metrics}
 
-    assert torch.equal(learned(0.0), learned(100.0))
+    clean, poisoned = learned(0.0), learned(100.0)
+    assert {name for name, value in clean.items() if not torch.allclose(value, poisoned[name], atol=1e-12)} == set()
 
 
 def test_agents_one_by_one_choose_what_they_choose_at_once() -> None:

@@ -140,10 +140,11 @@ def test_actor_loss_is_soft_value_lost():
 
 
 def test_temperature_rises_when_entropy_is_below_its_target():
-    """-log alpha (log pi + H): with log pi = 1 and H = -0.5 its slope is -0.5, so descent raises alpha."""
+    """-log alpha (log pi + H): with log pi = 1 and H = -0.5 the slope is -0.5, so descent raises alpha."""
     learner = tiny(alpha=1.0, target_entropy=-0.5)
     before = learner.temperature.parameter.detach().clone()
-    learner.temperature(learner.temperature_loss, learner.temperature.parameter, torch.ones(1, 2, dtype=torch.float64))
+    excess = torch.full((1, 2), 1 + learner.target_entropy, dtype=torch.float64)
+    learner.temperature(learner.temperature_loss, learner.temperature.parameter, excess)
     assert (learner.temperature.parameter > before).all()
 
 

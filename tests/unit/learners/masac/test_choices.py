@@ -14,9 +14,10 @@ from uavlab.core.groups import team_spec
 from uavlab.core.rng import Streams
 from uavlab.core.types import ChoiceObs, EnvSpec, Group, Scale, Transition
 from uavlab.envs.pursuit.env import Pursuit
-from uavlab.learners.masac.base import MASACConfig, UpdateNoise, load_policy, target_entropy
+from uavlab.learners.masac.base import MASACConfig, UpdateNoise, load_policy
 from uavlab.learners.masac.choices import CHOICE_FORMS, ChoiceMASAC, ChoiceMASACLoop, move_chances, moves_of_others
 from uavlab.learners.masac.choices import one_hot as hot
+from uavlab.learners.masac.entropy import target_entropy
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
 from uavlab.testing import check_learner
@@ -188,7 +189,7 @@ def test_temperatures_move_by_the_exact_entropy() -> None:
     """Log alpha (H - target): its slope is H - target, summed over the agents of a network."""
     learner, _ = tiny(config=replace(CONFIG, target_entropy=0.5))
     entropy = torch.tensor([[0.9, 0.2, 0.7]], dtype=torch.float64)
-    loss, _ = learner.temperature_loss(learner.temperature.parameter, -entropy)
+    loss, _ = learner.temperature_loss(learner.temperature.parameter, 0.5 - entropy)
     (slope,) = torch.autograd.grad(loss, learner.temperature.parameter)
     assert slope[:, 0].tolist() == pytest.approx([0.4 + 0.2, -0.3])  # agents 0 and 2 share a network
 

@@ -26,4 +26,4 @@ def test_values_out_of_range_are_refused(name: str, value: Any) -> None:
 def test_presets_with_large_rewards_set_their_own_scale() -> None:
     quick, own = (configure(name).learner for name in ("leader_follower_quick", "leader_follower"))
     assert (quick.reward_scale, quick.alpha, quick.alpha_lr) == (1.0, 1.0, 3e-4)
-    assert (own.reward_scale, own.target_entropy) == (None, None)
+    assert (own.reward_scale, own.alpha, own.target_entropy) == (None, 0.1, None)

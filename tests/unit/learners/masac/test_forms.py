@@ -59,6 +59,19 @@ def test_a_state_is_converted_with_its_moments_and_steps(old: list[Tensor], new:
     assert all(torch.equal(converted[name], expected[name]) for name in expected)
 
 
+@pytest.mark.parametrize("tensors", [[ROWS], STACKED])
+def test_each_network_keeps_its_own_count_of_steps(tensors: list[Tensor]) -> None:
+    """Network 1 skipped two of seven steps: seven and five among separate tensors, and two behind together."""
+    together = {**state_of(tensors, 7.0), "behind": torch.tensor([0.0, 2.0])}
+    apart = forms.convert(together, state_of(SEPARATE, 0.0), 2)
+    assert [apart[f"{number}.step"].item() for number in range(4)] == [7, 7, 5, 5]
+    back = forms.convert(apart, together, 2)
+    assert back.keys() == together.keys()
+    assert all(torch.equal(back[name], together[name]) for name in together)
+    without = {name: tensor for name, tensor in together.items() if name != "behind"}
+    assert forms.convert(apart, without, 2).keys() == without.keys()
+
+
 def test_numbers_of_names_are_in_order() -> None:
     names = {f"{number}.parameter": torch.zeros(1) for number in (10, 2, 0, 1)}
     assert forms.named(names, "parameter") == ["0.parameter", "1.parameter", "2.parameter", "10.parameter"]

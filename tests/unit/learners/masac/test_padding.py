@@ -14,8 +14,9 @@ from tests.support.uneven import NARROW, Uneven
 from tests.support.update_rungs import KINDS, Side, all_numbers, difference, toggled
 from uavlab.core.types import Transition
 from uavlab.learners.masac import FORMS, base, batched
-from uavlab.learners.masac.base import MASACBase, load_policy, target_entropy
+from uavlab.learners.masac.base import MASACBase, load_policy
 from uavlab.learners.masac.batched import MASAC
+from uavlab.learners.masac.entropy import target_entropy
 from uavlab.ops.action_sampling import squashed_gaussian
 
 WIDTHS, ROWS = (2, 2, 3), 16
@@ -88,7 +89,7 @@ def fast_losses(learner: MASAC, data: Transition, noise: Any) -> Losses:
     with torch.no_grad():
         target = learner.targets(actor, learner.target, heat, data, noise.next_action)[0]
     loss, metrics = learner.actor_loss(actor, critic, heat.detach(), data, noise.action)
-    warmth, _ = learner.temperature_loss(heat, metrics["log_prob"])
+    warmth, _ = learner.temperature_loss(heat, metrics["log_prob"] + learner.target_entropy)
     return {
         "target": target,
         "actor": metrics["actor_loss"][0],

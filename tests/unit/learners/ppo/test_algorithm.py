@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from functools import partial
+from statistics import mean
 from typing import Any
 
 import pytest
@@ -23,6 +23,7 @@ from uavlab.learners.ppo.moments import MEMORY, Moments, row_weights
 from uavlab.nets.assignment import of_agents
 from uavlab.nets.attention import LARGE, StackedAttention
 from uavlab.ops.minibatches import minibatches
+from uavlab.runtime.adam import adam_factors
 from uavlab.runtime.grad_step import ADAM_EPS
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
@@ -77,14 +78,15 @@ def evaluate(net: Any, row: Tensor, x: Tensor) -> Tensor:
 
 
 class Slow:
-    """A learner of one run as loops: agent after agent, row after row, a torch Adam for each kind of network."""
+    """A learner of one run as loops: agent after agent, row after row, a torch Adam for each network."""
 
     def __init__(self, learner: PPO) -> None:
         self.config, self.team = learner.config, learner.team
         parts = (learner.actor, learner.critic)
-        self.actor, self.critic = (part.parameter.detach().clone().requires_grad_() for part in parts)
+        self.actor, self.critic = ([row.clone().requires_grad_() for row in part.parameter.detach()] for part in parts)
         rates = ((self.actor, self.config.lr), (self.critic, self.config.critic_lr))
-        self.adams = [torch.optim.Adam([parameter], lr, eps=ADAM_EPS) for parameter, lr in rates]
+        self.adams = [[torch.optim.Adam([row], lr, eps=ADAM_EPS) for row in rows] for rows, lr in rates]
+        self.counted: list[dict[str, float]] = []  # figures of each actor in each step that counts, in the last update
         self.sums = dict.fromkeys(AGENTS, (0.0, 0.0, 0.0))  # moving sums of returns, their squares, and weights
         self.undone = 0
 
@@ -163,9 +165,11 @@ class Slow:
             for name, owner in (("actor", self.team.networks), ("critic", self.team.critics))
         }
         stopped: set[int] = set()
+        self.counted = []
         for order in noise[0]:
             for part in map(self.rows, (order[: len(order) // 2], order[len(order) // 2 :])):
                 losses, far = [0.0, 0.0], dict.fromkeys(self.team.networks, 0.0)
+                figures = {network: {"clipped": 0.0, "entropy": 0.0, "actor_loss": 0.0} for network in far}
                 for t, w in part:
                     for i in AGENTS:
                         if not alive[t, w, i]:
@@ -178,26 +182,35 @@ class Slow:
                         held = min(max(ratio.item(), 1 - config.clip_ratio), 1 + config.clip_ratio) * gain
                         best = ratio * gain if (ratio * gain).item() <= held else torch.tensor(held)
                         losses[0] = losses[0] - (best + config.entropy * entropy) / share["actor"][i]
+                        figure, part_of = figures[self.team.networks[i]], share["actor"][i] * len(part)
+                        figure["clipped"] += (abs(ratio.item() - 1) > config.clip_ratio) / part_of
+                        figure["entropy"] += entropy.item() / part_of
+                        figure["actor_loss"] -= (best + config.entropy * entropy).item() / part_of
                         away = (ratio - 1 - change).item() / share["actor"][i] / len(part)
                         far[self.team.networks[i]] += away
                 if config.target_kl:
                     stopped |= {network for network, distance in far.items() if distance > config.target_kl}
-                before = [tensor.clone() for tensor in self.state("actor")]
-                for adam, parameter, loss in zip(self.adams, (self.actor, self.critic), losses, strict=True):
-                    (parameter.grad,) = torch.autograd.grad(loss / len(part), parameter)
-                    norm = parameter.grad.norm(dim=1, keepdim=True)
-                    parameter.grad *= (config.clip / (norm + 1e-6)).clamp(max=1)
-                    adam.step()
-                for network in stopped:
-                    self.undone += 1
-                    for tensor, former in zip(self.state("actor"), before, strict=True):
-                        tensor[network] = former[network]
+                for which, rows, loss in zip((0, 1), (self.actor, self.critic), losses, strict=True):
+                    for network, (row, grad) in enumerate(
+                        zip(rows, torch.autograd.grad(loss / len(part), rows, retain_graph=True), strict=True)
+                    ):
+                        if which == 0 and network in stopped:
+                            self.undone += 1
+                            continue
+                        row.grad = grad * (config.clip / (grad.norm() + 1e-6)).clamp(max=1)
+                        self.adams[which][network].step()
+                going = set(far) - stopped
+                self.counted += [{**figures[network], "kl": far[network]} for network in going]
 
     def state(self, name: str) -> list[Tensor]:
         """Return the rows of networks: parameters and Adam's moments."""
-        adam, parameter = self.adams[name == "critic"], getattr(self, name)
-        moments = adam.state.get(parameter, {})
-        return [parameter.data, *(moments.get(key, torch.zeros_like(parameter)) for key in ("exp_avg", "exp_avg_sq"))]
+        rows, adams = getattr(self, name), self.adams[name == "critic"]
+        states = [adam.state.get(row, {}) for row, adam in zip(rows, adams, strict=True)]
+        moments = (
+            [state.get(key, torch.zeros_like(row)) for row, state in zip(rows, states, strict=True)]
+            for key in ("exp_avg", "exp_avg_sq")
+        )
+        return [torch.stack(each).detach() for each in (rows, *moments)]
 
 
 def assert_equal(learner: PPO, slow: Slow) -> None:
@@ -240,6 +253,9 @@ def test_two_updates_equal_those_written_out(name: str) -> None:
         slow.update(data, noise)
         metrics.append(learner.update(batch_of(data), noise).metrics)
         assert_equal(learner, slow)
+        for figure in ("clipped", "entropy", "actor_loss", "kl"):
+            expected = mean(row[figure] for row in slow.counted)
+            assert metrics[-1][figure].item() == pytest.approx(expected, rel=1e-6, abs=1e-12), figure
     assert (learner.actor.parameter - before).abs().max() > 1e-3
     undone = sum((1 - m["step_share"]).sum().item() * 4 for m in metrics)  # of 2 passes with 2 minibatches each
     assert undone == pytest.approx(slow.undone)
@@ -273,21 +289,27 @@ def forget_values(learner: PPO) -> None:
 
 def forget_moments(learner: PPO) -> None:
     """Undo parameters alone."""
-    import uavlab.learners.ppo.algorithm as module
+    undo = learner.actor.undo
 
-    learner.update = partial(_with_state, module, learner.update)  # type: ignore[method-assign]
+    def wrong(held: Tensor, before: dict[str, Tensor]) -> None:
+        after = learner.actor.copy_state()
+        undo(held, {**after, "parameter": before["parameter"]})
 
-
-def _with_state(module: Any, update: Any, *args: Any) -> Any:
-    whole = module._state
-    module._state = lambda step: whole(step)[:1]
-    try:
-        return update(*args)
-    finally:
-        module._state = whole
+    learner.actor.undo = wrong  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize("mutant", [forget_values, forget_moments])
+def count_all_steps(learner: PPO) -> None:
+    """Count the steps that were undone, too."""
+    undo = learner.actor.undo
+
+    def wrong(*args: Any) -> None:
+        undo(*args)
+        learner.actor.behind.zero_()  # type: ignore[union-attr]
+
+    learner.actor.undo = wrong  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("mutant", [forget_values, forget_moments, count_all_steps])
 def test_a_mutant_is_caught(mutant: Any) -> None:
     learner, rng = build(CONFIGS["stops"])
     slow = Slow(learner)
@@ -543,3 +565,30 @@ def test_large_layers_of_attention_are_computed_again_with_equal_bits(monkeypatc
     for state in states.values():
         for name, tensor in states["off", LARGE].items():
             assert torch.equal(state[name], tensor), name
+
+
+def test_a_restored_state_corrects_its_next_compiled_step() -> None:
+    """What a compiled step computes ahead follows the steps of the state, not those of a new learner."""
+    rt = Runtime(requested=Toggles(acting="batched", update="batched", compile="default"))
+    learner, rng = build(CONFIGS["stops"], rt=Runtime(requested=Toggles(acting="batched")))
+    for data, noise in updates(rng, learner):
+        learner.update(batch_of(data), noise)
+    fresh, _ = build(CONFIGS["stops"], rt=rt)
+    fresh.load_state_dict({name: tensor.clone() for name, tensor in learner.state_dict().items()})
+    for name in ("actor", "critic"):
+        part: Any = getattr(fresh, name)
+        steps_so_far = part.state_dict()["step"] - part.state_dict().get("behind", torch.zeros(()))
+        expected = adam_factors(part.lr, steps_so_far + 1)
+        torch.testing.assert_close(part.factors.view_as(expected), expected)
+
+
+def test_a_state_without_counts_of_its_own_is_read() -> None:
+    """Checkpoints of earlier versions count the steps of all networks together."""
+    learner, rng = build(CONFIGS["stops"])
+    for data, noise in updates(rng, learner):
+        learner.update(batch_of(data), noise)
+    old = {name: tensor.clone() for name, tensor in learner.state_dict().items() if not name.endswith("behind")}
+    fresh, _ = build(CONFIGS["stops"])
+    fresh.load_state_dict(old)
+    assert fresh.actor.state_dict()["behind"].tolist() == [0, 0, 0]
+    assert torch.equal(fresh.actor.parameter, learner.actor.parameter)

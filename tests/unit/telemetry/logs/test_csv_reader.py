@@ -40,6 +40,13 @@ def test_ways_of_writing_the_same(tmp_path: Path, content: str | bytes) -> None:
     assert fields(read(tmp_path, content)) == PLAIN
 
 
+def test_lines_of_comments_are_counted(tmp_path: Path) -> None:
+    table = read(tmp_path, "time,x\n0,1\n# landed\n0.5,-2e-3\n# end, of log\n")
+    assert fields(table) == PLAIN
+    assert table.notes == ("2 lines below the header begin with # and are skipped",)
+    assert table.groups[""].locate(1).endswith("data.csv:4")
+
+
 def test_cells_without_a_value(tmp_path: Path) -> None:
     table = read(tmp_path, "time,x\n0,\n1, \n2,NaN\n3,inf\n4,-Infinity\n")
     assert np.isnan(table.groups[""].fields["x"][:3]).all()
@@ -80,6 +87,12 @@ REFUSED = [
     ("time,x,x\n", "{}: 'x' is column 2 and column 3; each name may stand there once."),
     ("time,x\n0,1\n1\n", "{}:3: 1 cell; expected 2, as in the header."),
     ("time,x\n0,1\n1,5,2,5\n", "{}:3: 4 cells; expected 2, as in the header (decimal commas?)."),
+    ("time,x\n0,0,1,5\n1,0,2,5\n", "{}:2: 4 cells; expected 2, as in the header (decimal commas?)."),
+    ("time;x\n0;1\n1;2;3\n", "{}:3: 3 cells; expected 2, as in the header."),
+    ("time,x\n0,1\n1,5,2,5,3,5\n", "{}:3: 6 cells; expected 2, as in the header."),
+    ("# by me\n0,1\n1,2\n", "{}: numbers in line 2; expected the names of the columns above."),
+    ("# time,x,y\n0,1\n1,2\n", "{}: numbers in line 2; expected the names of the columns above."),
+    ("sep=;\ntime;x\n0,0;1\n0,5;2\n", "{}:3 column 'time': '0,0' is not a number (decimal comma?)."),
     ("time,x\n0,up\n1,2\n", "{}:2 column 'x': 'up' is not a number."),
     ("time,x\n0,1_0\n1,2\n", "{}:2 column 'x': '1_0' is not a number."),
     ("time,x\n0,٣\n1,2\n", "{}:2 column 'x': '٣' is not a number."),

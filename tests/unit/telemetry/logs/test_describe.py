@@ -11,6 +11,11 @@ from uavlab.core.errors import FileError
 from uavlab.telemetry.logs.columns import INPUTS
 from uavlab.telemetry.logs.describe import describe, mean_rate
 
+FOREIGN = (
+    "no column of a flight found: write a mapping: uavlab flights describe {} --write-mapping mapping.yaml, "
+    "see docs/telemetry.md"
+)
+
 
 def test_a_table(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("time,vx,temp,mode\n3,1,20,a\n3.25,,21,b\n3.5,-2,22,c\n4,2,,d\n")
@@ -44,7 +49,7 @@ def test_a_table_that_nobody_knows_is_described_as_it_stands(tmp_path: Path) -> 
         ("gyro", None, None),
     ]
     assert description["missing"] == list(INPUTS)
-    assert description["notes"] == ["no column of a flight found: write a mapping"]
+    assert description["notes"] == [FOREIGN.format(tmp_path / "a.npz")]
     (tmp_path / "m.yaml").write_text("columns: {time: {from: t_us, unit: us}, x: {from: t_us, unit: mm}}")
     mapped = describe(tmp_path / "a.npz", tmp_path / "m.yaml")
     assert mapped["duration_s"] == 0.02
@@ -74,7 +79,7 @@ def test_topics_that_nobody_knows(tmp_path: Path) -> None:
     description = describe(tmp_path / "a.ulg")
     assert [row["field"] for row in description["columns"]] == ["cpuload.load", "cpuload.timestamp"]
     assert description["rates_hz"] == {"cpuload": 2}
-    assert description["notes"] == ["no column of a flight found: write a mapping"]
+    assert description["notes"] == [FOREIGN.format(tmp_path / "a.ulg")]
 
 
 def test_what_is_described_is_checked(tmp_path: Path) -> None:

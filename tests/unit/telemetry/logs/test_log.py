@@ -153,7 +153,7 @@ def test_attitudes_and_forces_that_can_be(tmp_path: Path) -> None:
 
 
 NAMES = "time, ref_x, ref_y, ref_z, ref_vx, ref_vy, ref_vz, x, y, z, vx, vy, vz, ax, ay, az, p, q, r, qw and 18 more"
-RENAME = "rename columns, or name their fields in a mapping."
+RENAME = "rename columns, or name their fields in a mapping: uavlab flights describe {} --write-mapping mapping.yaml."
 REFUSED = [
     (
         "tme,x\n0,1\n1,2\n",
@@ -163,14 +163,9 @@ REFUSED = [
     ("time,x\n0,1\n,2\n", "{}:3 column 'time': no finite time; fill it in, or cut the row."),
     ("time,x\n0,1\ninf,2\n", "{}:3 column 'time': no finite time; fill it in, or cut the row."),
     (
-        "time,x\n0,1\n0.2,2\n0.2,2\n0.1,2\n",
-        "{}:4 column 'time': 0.2 the same time as the row before; expected increasing times. Sort the rows, or cut "
-        "these out.",
-    ),
-    (
-        "time,x\n0,1\n0.2,2\n\n0.1,2\n",
-        "{}:5 column 'time': 0.1 comes after 0.2 in the row before; expected increasing times. Sort the rows, or cut "
-        "these out.",
+        "time,x\n0,1\n0.2,2\n\n0.1,2\n0.2,2\n",
+        "{0}:6 column 'time': 0.2, the time of {0}:3 once more; expected one row for each time. Cut one of these rows "
+        "out.",
     ),
     (
         "time,x\n0,1\n10,2\n20,2\n",
@@ -220,7 +215,40 @@ def test_what_cannot_be_a_flight_is_refused(tmp_path: Path, content: str, messag
     path.write_text(content)
     with pytest.raises(FileError) as refusal:
         read_log(path)
-    assert str(refusal.value) == message.format(path)
+    assert str(refusal.value) == message.format(path, path)
+
+
+def test_rows_of_a_table_are_sorted_by_time(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("time,x,vx\n5.2,2,20\n5.0,0,0\n\n5.1,1,10\n5.4,4,40\n5.3,3,900\n")
+    with pytest.raises(FileError, match=r"a\.csv:7 column 'vx': 900 m/s; expected"):  # the line in the file
+        read_log(tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_text((tmp_path / "a.csv").read_text().replace("900", "30"))
+    log = read_log(tmp_path / "a.csv")
+    assert log.columns["x"].time == pytest.approx([0, 0.1, 0.2, 0.3, 0.4])
+    assert log.columns["x"].values.tolist() == [0, 1, 2, 3, 4]
+    assert log.columns["vx"].values.tolist() == [0, 10, 20, 30, 40]
+    assert [note.partition(";")[0] for note in log.notes] == [
+        f"table: time goes back 2x, first in {tmp_path / 'a.csv'}:3"
+    ]
+
+
+def test_rows_of_a_topic_are_sorted_by_time(tmp_path: Path) -> None:
+    """The writer sorts rows by their first value, so a wrong order is written as two parts of one file."""
+    name, fields, rows = ulog_writer.position(6)
+    late = b"".join(ulog_writer.row(0, fields, rows[n]) for n in (5, 3, 4))
+    (tmp_path / "a.ulg").write_bytes(ulog_writer.ulog((name, fields, rows[:3]), after=late))
+    log = read_log(tmp_path / "a.ulg")
+    assert log.columns["x"].time.tolist() == [n / 10 for n in range(6)]
+    assert log.columns["x"].values == pytest.approx([n / 10 for n in range(6)])
+    where = f"{tmp_path / 'a.ulg'} vehicle_local_position row 4"
+    assert [note.partition(";")[0] for note in log.notes] == [f"{name}: time goes back 1x, first in {where}"]
+    twice = late + ulog_writer.row(0, fields, rows[1])
+    (tmp_path / "a.ulg").write_bytes(ulog_writer.ulog((name, fields, rows[:3]), ulog_writer.battery(3), after=twice))
+    advice = r"row 6 column 'timestamp': 0\.1, the time of .* row 1 once more; .* Leave this topic out, by a mapping\."
+    with pytest.raises(FileError, match=advice):
+        read_log(tmp_path / "a.ulg")
+    other = ColumnMap("m", {"voltage": (Entry("battery_status.voltage_v"),)})
+    assert list(read_log(tmp_path / "a.ulg", other).columns) == ["voltage"]
 
 
 def test_what_a_mapping_names_must_be_there(tmp_path: Path) -> None:
@@ -246,7 +274,7 @@ POSITION = ulog_writer.position()[0]
         ),
         (
             [(POSITION, ulog_writer.POSITION, [[t, 0, 0, 0, 0, 0, 0] for t in (0, 30_000, 30_000)])],
-            f" {POSITION} row 2 column 'timestamp': 0.03 the same time as the row before; expected increasing times.",
+            f" {POSITION} row 2 column 'timestamp': 0.03, the time of ",
         ),
         (
             [(POSITION, ulog_writer.POSITION, [[0, 0, 0, 0, 0, 0, 0], [20_000, 0, 0, 0, 900, 0, 0]])],

@@ -1,0 +1,134 @@
+"""The vehicle of a PX4 log, and the fields that are its motors.
+
+Outputs of a plane may move ailerons: they are motors where a topic lists motors alone, ``actuator_motors``, or where a
+vehicle has rotors alone. Each driver logs its outputs as an instance of their topic.
+
+Source: MAV_TYPE of MAVLink's common messages; CA_AIRFRAME and SYS_AUTOSTART in PX4's references.
+"""
+
+import re
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Shaped
+
+from uavlab.telemetry.logs.column_map import PLAIN, PX4, ColumnMap, Entry
+from uavlab.telemetry.logs.columns import INPUTS
+from uavlab.telemetry.logs.raw import Group, RawLog, draft_command
+
+MOTORS = [name for name in INPUTS if name.startswith("motor_")]
+TOPICS = {"actuator_motors": Entry("control", "share", blank=0.0), "actuator_outputs": Entry("output", "us")}
+"""Arrays with motors, the preferred first; NaN disarms a motor."""
+ROTORS = {"tricopter": 3, "quadrotor": 4, "hexarotor": 6, "octorotor": 8, "decarotor": 10, "dodecarotor": 12}
+ROTARY = {*ROTORS, "multirotor"}
+"""Vehicles whose first outputs are rotors; others may have servos there."""
+TYPES = {
+    **{1: "plane", 2: "quadrotor", 3: "coaxial helicopter", 4: "helicopter", 7: "airship", 10: "rover", 11: "boat"},
+    **{12: "submarine", 13: "hexarotor", 14: "octorotor", 15: "tricopter", 29: "dodecarotor", 35: "decarotor"},
+    **dict.fromkeys(range(19, 26), "VTOL"),
+}
+AIRFRAMES = {
+    **{0: "multirotor", 1: "plane", 2: "VTOL", 3: "VTOL", 4: "VTOL", 5: "rover", 6: "rover", 8: "tilting multirotor"},
+    **dict.fromkeys((10, 11, 12), "helicopter"),
+}
+PLACE = re.compile(r"CA_ROTOR\d+_P[XY]")
+STARTS = {
+    **{2: "plane", 3: "plane", 4: "quadrotor", 5: "quadrotor", 6: "hexarotor", 7: "hexarotor", 8: "octorotor"},
+    **{9: "octorotor", 11: "hexarotor", 12: "octorotor", 13: "VTOL", 14: "tricopter", 15: "helicopter"},
+    **{16: "helicopter", 24: "dodecarotor", 50: "rover", 60: "submarine"},
+}
+"""Vehicles by thousands of SYS_AUTOSTART, the last hint."""
+SOURCES = {
+    "vehicle_status.is_vtol": {1: "VTOL"},
+    "vehicle_status.system_type": TYPES,
+    "vehicle_status.vehicle_type": {1: "multirotor", 2: "plane", 3: "rover", 4: "airship"},
+    "vehicle_status.is_rotary_wing": {0: "plane", 1: "multirotor"},
+    **{"MAV_TYPE": TYPES, "CA_AIRFRAME": AIRFRAMES},
+}
+"""Vehicles by the values of fields and parameters."""
+
+
+class Vehicle(NamedTuple):
+    """A log's statement on its vehicle."""
+
+    kind: str  # empty where it is not known
+    rotors: int | None
+    sources: tuple[str, ...]  # fields with their values
+
+    def __str__(self) -> str:
+        """Describe kind, rotors and where they were read."""
+        rotors = "an unknown number of" if self.rotors is None else self.rotors
+        sources = f" ({', '.join(self.sources)})" if self.sources else ""
+        return f"{self.kind or 'unknown type'}, {rotors} rotor{'s' * (self.rotors != 1)}{sources}"
+
+
+def read_vehicle(raw: RawLog) -> Vehicle:
+    """Read type and rotors; among contradictions, the first vehicle with servos is chosen."""
+    known: dict[str, str] = {}
+    for source, kinds in SOURCES.items():
+        place = raw.find(source)
+        values: Any = [raw.parameters.get(source, -1)] if place is None else np.unique(place[0].fields[place[1]])
+        known |= {f"{source} {value:g}": kinds[value] for value in values if value in kinds}
+    start = raw.parameters.get("SYS_AUTOSTART", -1)
+    if not known and int(start) // 1000 in STARTS:
+        known = {f"SYS_AUTOSTART {start:g}": STARTS[int(start) // 1000]}
+    kind = next((kind for kind in known.values() if kind not in ROTARY), next(iter(known.values()), ""))
+    sources = list(known)
+    places = {name[:-3] for name, value in raw.parameters.items() if value and PLACE.fullmatch(name)}
+    if (rotors := int(raw.parameters.get("CA_ROTOR_COUNT", 0))) > 0:
+        sources.append(f"CA_ROTOR_COUNT {rotors}")
+    elif rotors := len(places):
+        sources.append(f"places of {', '.join(sorted(places))}")
+    return Vehicle(kind, rotors or ROTORS.get(kind), tuple(sources))
+
+
+def usual_map(raw: RawLog) -> tuple[ColumnMap, list[str]]:
+    """Return the map for a log without one of its own, and notes on what was taken for its motors."""
+    topic = next((topic for topic in TOPICS if _instances(raw, topic)), "")
+    if "" in raw.groups or not topic:
+        return (PLAIN if "" in raw.groups else PX4), []
+    vehicle, instances = read_vehicle(raw), _instances(raw, topic)
+    if topic == "actuator_outputs" and vehicle.kind and vehicle.kind not in ROTARY:
+        problem = f"{vehicle}; {topic} may be servos, and nothing says which are not"
+        return PX4, [
+            f"{', '.join(MOTORS)}: left out: {problem}; name the rotors in a mapping: {draft_command(raw.source)}"
+        ]
+    count = _count(vehicle, instances[0])
+    used, absent = MOTORS[:count], MOTORS[count:]
+    fields = [f"{TOPICS[topic].field}[{n}]" for n in range(len(used))]
+    moving = [group for group in instances if any(np.ptp(values) > 0 for values in _outputs(group, fields))]
+    group = (moving or [group for group in instances if any(map(np.any, _outputs(group, fields)))] or instances)[0]
+    notes = [f"{', '.join(absent)}: left out: {vehicle}"] if absent else []
+    if vehicle.kind not in ROTARY or vehicle.rotors != len(used):
+        rest = (
+            f"; motors {len(used) + 1} to {count} are left out, a flight has {len(used)}" if count > len(used) else ""
+        )
+        notes.append(f"vehicle: {vehicle}; the first {len(used)} of {group.name} are read as motors{rest}")
+    if group is not instances[0]:
+        notes.append(f"motors: {group.name} is read, because the motors of instances before it do not move")
+    if not moving:
+        notes.append(f"motors: {group.name} never moves")
+    entry = TOPICS[topic]
+    motors = {name: (replace(entry, field=f"{group.name}.{field}"),) for name, field in zip(used, fields, strict=True)}
+    return replace(PX4, columns={**PX4.columns, **motors}), notes
+
+
+def _count(vehicle: Vehicle, motors: Group) -> int:
+    """Return the number of motors; without a word on it, those of a quadrotor, or those that a plane uses."""
+    if vehicle.rotors or vehicle.kind in ROTARY or not vehicle.kind:
+        return vehicle.rotors or len(MOTORS)
+    controls = [values for name, values in motors.fields.items() if name.startswith("control[")]
+    return sum(bool(np.isfinite(values).any()) for values in controls) or 1
+
+
+def _instances(raw: RawLog, topic: str) -> list[Group]:
+    """List the instances of a topic of motors in the order of their numbers."""
+    first = f"{TOPICS[topic].field}[0]"
+    groups = [group for group in raw.groups.values() if group.name.partition("#")[0] == topic]
+    groups = [group for group in groups if len(group.fields.get(first, ()))]
+    return sorted(groups, key=lambda group: int(group.name.partition("#")[2] or 0))
+
+
+def _outputs(group: Group, fields: list[str]) -> list[Shaped[np.ndarray, " T"]]:
+    return [np.nan_to_num(group.fields[field]) for field in fields if field in group.fields]
