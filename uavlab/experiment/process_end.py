@@ -33,14 +33,14 @@ def end_open_runs() -> None:
 
     Threads for which the process waits train on. A run that cannot be saved is named on stderr.
     """
-    waits = [(run, steps) for run, each in list(OPEN.items()) if (steps := each()) and run.thread]
-    beside = {run: run.thread for run, _ in waits if run.thread is not threading.current_thread()}
-    beside = {run: thread for run, thread in beside.items() if thread and thread.is_alive()}
+    waits = [(run, run.thread, steps) for run, open_one in list(OPEN.items()) if (steps := open_one()) and run.thread]
+    here = threading.current_thread()
+    beside = {run: thread for run, thread, _ in waits if thread is not here and thread.is_alive()}
     until = time.monotonic() + (0.0 if all(run.stopping for run in beside) else PATIENCE)  # asked once before
-    for run in beside:
-        if beside[run].daemon:
+    for run, thread in beside.items():
+        if thread.daemon:
             run.stop()
-    for run, steps in waits:
+    for run, _, steps in waits:
         if run in beside and not beside[run].daemon:
             continue
         while run in beside and getgeneratorstate(steps) != GEN_CLOSED and time.monotonic() < until:
