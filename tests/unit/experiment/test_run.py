@@ -88,9 +88,10 @@ class TestFolder:
             "update": 8,
             "target": 8,
             "seeds": [0],
+            "evaluate_mean_action": False,
             "not_exact": [],
             "symptoms": [],
-            "toggles": {**EAGER, "fell_back": {}},
+            "toggles": {**EAGER, "fell_back": {}, "notes": {}},
             "retries": [],
         }
         assert (machine["threads"], seconds > 0) == (1, True)

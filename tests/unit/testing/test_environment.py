@@ -13,6 +13,7 @@ from torch import Tensor
 import uavlab as ul
 from tests.support.uneven import Uneven
 from uavlab.core.errors import ConfigError
+from uavlab.core.registry import ENVIRONMENTS
 from uavlab.core.types import ChoiceObs, EnvSpec, MapObs, Metric, tensors
 from uavlab.testing import check_env, rollout
 
@@ -619,4 +620,5 @@ def test_whole_numbers_train(learner: str) -> None:
     tiny = {"hidden": 4, "worlds": 2, "log_every": 1, "evaluate_episodes": 1, "device": "cpu"}
     tiny |= {"rollout_steps": 4} if learner == "mappo" else {"batch": 8, "learning_starts": 8, "capacity": 32}
     run = ul.train(Line(), learner=learner, updates=2, progress=False, settings=tiny)
+    ENVIRONMENTS.pop("Line")  # other tests list what is registered
     assert run.status == "complete"

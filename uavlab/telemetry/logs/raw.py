@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float64, Int, Shaped
 
 from uavlab.core.errors import FileError
+from uavlab.core.installation import program
 from uavlab.core.text import one_line
 from uavlab.storage.files import open_regular
 
@@ -113,7 +114,7 @@ def require_rows(path: Path, count: int, none: str = "0 rows") -> None:
 
 def draft_command(source: str) -> str:
     """Return the command that drafts a mapping for a log."""
-    return f"uavlab flights describe {shlex.quote(source)} --write-mapping mapping.yaml"
+    return f"{program()} flights describe {shlex.quote(source)} --write-mapping mapping.yaml"
 
 
 def quote_name(name: str) -> str:

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, ClassVar
 
@@ -13,6 +13,7 @@ from torch import Tensor
 import uavlab as ul
 from tests.support.update_rungs import CHOICE_KINDS, Side
 from uavlab.core.errors import TrainingWarning
+from uavlab.core.registry import ENVIRONMENTS
 from uavlab.core.text import yaml_value
 from uavlab.envs.pursuit.env import Pursuit
 from uavlab.learners.masac.entropy import excess
@@ -115,13 +116,13 @@ class Pairs:
     step: Tensor
 
 
-@ul.env("two_of_many")
+@dataclass(frozen=True)
 class TwoOfMany:
     """Two of many moves are legal at each step; one of them earns 1."""
 
     metrics: ClassVar = (ul.Metric("hit", "mean"),)
     score: ClassVar = {"hit": 1.0}
-    spec = ul.EnvSpec(2, E, 1, 10, 1.0, 4, 4, groups=(0, 0), choices=E)
+    spec: ClassVar = ul.EnvSpec(2, E, 1, 10, 1.0, 4, 4, groups=(0, 0), choices=E)
 
     def initial(self, noise: Tensor) -> Pairs:
         good = (noise[:, :2] * E).long()
@@ -165,6 +166,7 @@ def train(**settings: Any) -> tuple[list[dict[str, Any]], list[str]]:
         run = ul.train(
             TwoOfMany(), learner="masac", updates=60, progress=False, settings={**small, **often, **settings}
         )
+    ENVIRONMENTS.pop("TwoOfMany")  # other tests list what is registered
     texts = [str(each.message) for each in caught if each.category is TrainingWarning]
     return [row for row in run.rows() if "alpha" in row], texts
 
