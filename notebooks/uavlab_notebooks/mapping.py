@@ -29,7 +29,7 @@ TEAM = ROOT / "figures" / "mapping"
 """The exported policy of a trained team."""
 
 RESOLUTION = ROOT / "figures" / "records" / "bench_resolution.json"
-"""What coarser maps and fewer channels save and cost: ``uavlab bench resolution``."""
+"""What coarser maps and fewer channels save and cost; its commit has the command."""
 
 AXES = {
     "entropy": "entropy of the cells with targets (bits, lower is better)",
@@ -97,7 +97,7 @@ def best_policy(scores: dict[str, Float[Tensor, "R E T"]], metric: str) -> str:
 
 
 def trade_off(rows: Sequence[Rows[str, Any]], metric: str, title: str = "", caption: str = "") -> go.Figure:
-    """Draw a score over the time of an update, a mark for each row of ``uavlab bench resolution`` that has figures."""
+    """Draw a score over the time of an update, a mark for each row of ``RESOLUTION`` that has figures."""
     figure = blank(title, "time of an update with its missions (ms)", AXES[metric], caption=caption)
     for number, row in enumerate(row for row in rows if row[metric]):
         bars = whiskers([row[metric]], "mean", ("low", "high"), color(number))

@@ -282,13 +282,8 @@ COMMAND_LINE = (
         "Invalid value for '--goal': 2.0 is not in the range 0.01<=x<=1.0.",
     ),
     Row(
-        "cli-1 updates",
-        "bench resolution --updates 0",
-        "Invalid value for '--updates': 0 is not in the range 1<=x<=1000000000.",
-    ),
-    Row(
         "cli-7 study",
-        "bench resolution --folder mine/runs",
+        "bench curriculum --folder mine/runs",
         "mine/runs/…: cannot be written (mine is a file); choose another path.",
         5,
         {"mine": ""},

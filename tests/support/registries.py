@@ -10,6 +10,7 @@ from uavlab.core.registry import ENVIRONMENTS, LEARNERS, SCENES
 from uavlab.experiment.presets import PRESETS
 from uavlab.runtime.toggles import TOGGLES
 
+suites.suites()  # all of them, because a module that is imported within a block would register its suite for that alone
 REGISTRIES = (ENVIRONMENTS, LEARNERS, TOGGLES, PRESETS, suites.REGISTRY, SCENES)
 Copies = list[tuple[dict[Any, Any], dict[str, Any]]]
 """Entries of each registry, and the places of their definitions."""

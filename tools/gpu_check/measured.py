@@ -31,7 +31,6 @@ LONG = {  # suites
     "runs": "starts twelve processes",
     "learners": "trains for hours",
     "curriculum": "trains for hours",
-    "interval_learning": "trains for hours",
 }
 
 

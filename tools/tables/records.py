@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from uavlab.benchmarks.registry import suites
 from uavlab.core.bootstrap import student
 from uavlab.evaluation import interval
 
@@ -74,7 +75,13 @@ def machine(known: Mapping[str, Any]) -> str:
 
 def measured(record: Mapping[str, Any]) -> str:
     """Return the command that measures a record again, and the machine."""
-    return f"`{short(record['command'])}`. {machine(record['machine'])}"
+    return f"{again(record)}. {machine(record['machine'])}"
+
+
+def again(record: Mapping[str, Any]) -> str:
+    """Return the command that measures a record again, with the record's commit if only that commit has the suite."""
+    suite, commit = record.get("suite"), record["machine"].get("commit", "")
+    return f"`{short(record['command'])}`" + (f" at commit {commit[:8]}" if suite and suite not in suites() else "")
 
 
 def listed_machines(known: Sequence[Mapping[str, Any]]) -> str:

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tools.tables.records import exists, listed_machines, measured, read, speed_up, table
-from uavlab.benchmarks.suites.interval_learning import firsts
+from tools.tables.records import again, exists, listed_machines, measured, read, speed_up, table
 from uavlab.benchmarks.suites.scale import CLUSTERS
 from uavlab.core.bootstrap import student
 
@@ -121,13 +120,18 @@ def learning() -> list[str]:
         ),
         f"{seeds} seeds of each, in one process, trained in turn from score to score; means over seeds of when each "
         f"first reached the goal, with Student's intervals; - where one never did. "
-        f"`{record['command'].split(' --out')[0]}`. {listed_machines(trained)}.",
+        f"{again(record)}. {listed_machines(trained)}.",
     ]
 
 
 def goal_reached(goal: float, row: Mapping[str, Any], axis: str, unit: float, shape: str) -> str:
     """Return the mean and the interval over seeds of where each first reached the goal; - where one never did."""
-    places = firsts(goal, row["curve"], axis)
+    curve = row["curve"]
+    seeds = len(curve[0]["each"]["completion"]) if curve else 0
+    places = [
+        next((point[axis] for point in curve if point["each"]["completion"][seed] >= goal), None)
+        for seed in range(seeds)
+    ]
     if None in places:
         return "-"
     return "{:{shape}} [{:{shape}}, {:{shape}}]".format(*student([place / unit for place in places]), shape=shape)

@@ -2,7 +2,18 @@
 
 from typing import Any
 
-from tools.tables.records import against, interval_of, measured, method, over_seeds, read, scored, table, trained_row
+from tools.tables.records import (
+    again,
+    against,
+    interval_of,
+    measured,
+    method,
+    over_seeds,
+    read,
+    scored,
+    table,
+    trained_row,
+)
 from uavlab.core.bootstrap import student
 from uavlab.experiment.config import configure
 from uavlab.telemetry.metrics import MOST
@@ -139,7 +150,7 @@ def maps() -> list[str]:
         f"such missions, as many as the published figure has, 95 % lie from {study['few']['low']:.3f} to "
         f"{study['few']['high']:.3f}. It weighs outcomes by the belief; `expected_entropy` weighs them by the chance "
         "of a positive measurement and is the stronger plan. "
-        "`uavlab bench plan` measures what each decision of the plan is worth. "
+        f"{again(study)} measured what each decision of the plan is worth. "
         "Records: `figures/records/mapping_*.json`, `figures/records/bench_plan.json`.",
         "‡ mean and standard deviation over missions: the paper's table, as another publication quotes it, and its "
         "program run again for the plans (`figures/records/literature.json`).",

@@ -35,7 +35,7 @@ def information_gain(env: Mapping, state: State, noise: Float[Tensor, "B A"]) ->
     1 minus the share of every other UAV for the same place; the first of the largest shares is chosen.
 
     Source:
-        The information-gain planner of Westheider, Rückin, Popović 2023; ``uavlab bench plan`` varies its decisions.
+        The information-gain planner of Westheider, Rückin, Popović 2023.
     """
     return _largest_share(env, state, expected_cell_gain)
 
