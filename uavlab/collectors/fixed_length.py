@@ -100,13 +100,12 @@ class FixedLengthCollector(WorldSource):
         """Return worlds, pool, memory and counters."""
         state = super().state_dict()
         state |= {} if self.memory is None else {"memory": self.memory}
-        state["live"] = state.pop("worlds.live")  # its name in folders of earlier versions
         return {**state, "steps": torch.tensor(self.steps)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore a ``state_dict``; where it is of another number of worlds, ``load_segments`` starts new ones."""
         self.steps = int(state["steps"])
-        super().load_state_dict({**state, "worlds.live": state["live"]})
+        super().load_state_dict(state)
         if self.memory is not None and not self.resized:
             self.memory = self.keep_static(self.memory, state["memory"].to(self.memory.device).clone())
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 import torch
 from annotated_types import Ge, Gt, Le
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from uavlab.core.errors import ConfigError
 from uavlab.core.installation import program
@@ -174,17 +174,6 @@ def _configure(preset: str, *layers: Mapping[str, Any]) -> Config:
         more = f" All settings: {program()} settings {preset}." if unknown else ""
         raise ConfigError(f"{preset}: " + "; ".join(problems) + "." + more)
     return _build(preset, chosen_task, values)
-
-
-def beyond_limits(preset: str, stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the limits that stored numbers exceed, by name, of settings that a resumed run may change."""
-    settings = task(presets()[preset].env, _learner_name(stored, {})).settings
-    free = {each.name for part in parts(settings) for each in settings_of(part) if each.resume is not Resume.NO}
-    try:
-        model_of(settings, tuple(TOGGLES.values())).model_validate({k: v for k, v in stored.items() if k in free})
-    except ValidationError as error:
-        return {str(e["loc"][0]): e["ctx"]["le"] for e in error.errors() if e["type"] == "less_than_equal"}
-    return {}
 
 
 def gather(

@@ -19,7 +19,7 @@ from uavlab.core.errors import ConfigError, DivergedError, FileError, ResourceEr
 from uavlab.core.installation import program
 from uavlab.core.registry import Resume
 from uavlab.core.text import quote
-from uavlab.experiment.config import Config, Layer, beyond_limits, configure, parts
+from uavlab.experiment.config import Config, Layer, configure, parts
 from uavlab.experiment.names import DIGEST, check_settings, own_digest, read_settings
 from uavlab.experiment.presets import presets
 from uavlab.experiment.settings import settings_of
@@ -230,12 +230,7 @@ def with_changes(folder: Path | None, stored: Mapping[str, Any], changes: Sequen
     for one, other in (("minutes", "updates"), ("updates", "minutes")):
         if any(one in layer for layer in changes):
             values[other] = None  # a new target takes the place of the old one
-    limits = beyond_limits(stored["preset"], values)  # earlier versions had wider ones
-    for name, limit in limits.items():
-        if not any(name in layer for layer in changes):
-            text = f"{name} {quote(values[name])} is beyond its limit; going on with {limit}."
-            warnings.warn(f"{where}: {text}", stacklevel=4)
-    config = configure(stored["preset"], values, limits, *changes)
+    config = configure(stored["preset"], values, *changes)
     require_resumable(folder or IN_MEMORY, stored["values"], config)
     return replace(config, chosen=stored.get("chosen", {}))
 
@@ -257,9 +252,9 @@ def _require_saved(folder: Path, stored: Mapping[str, Any], meta: Mapping[str, A
         names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
         texts = [f"{name} {quote(before.get(name))} -> {quote(after.get(name))}" for name in names]
         if names and not forged and "preset" not in names:
-            config = _known(stored["preset"], stored["values"])
+            config = configure(stored["preset"], stored["values"])
             known = {name: value for name, value in meta["values"].items() if name in config.values}
-            changes = _changes(_known(stored["preset"], known).values, config)
+            changes = _changes(configure(stored["preset"], known).values, config)
             texts = [text for text, mark in changes.items() if mark is Resume.NO]
             if changes and not texts and DIGEST not in stored:
                 warnings.warn(f"{folder / CONFIG}: {', '.join(changes)} since the checkpoint was saved.", stacklevel=3)
@@ -272,10 +267,6 @@ def _require_saved(folder: Path, stored: Mapping[str, Any], meta: Mapping[str, A
             f"{folder / CONFIG}: edited or damaged: {what}. Undo the edit, or {restore}. "
             f"Settings are changed by `{program()} resume RUN --set NAME=VALUE`."
         )
-
-
-def _known(preset: str, values: Mapping[str, Any]) -> Config:
-    return configure(preset, values, beyond_limits(preset, values))
 
 
 def _changes(before: Mapping[str, Any], config: Config) -> dict[str, Resume]:
@@ -304,7 +295,7 @@ def require_resumable(folder: Path, before: Mapping[str, Any], config: Config) -
     Raises:
         ConfigError: A changed setting does not fit the saved state.
     """
-    changes = _changes(before, config)  # older versions lack newer settings
+    changes = _changes(before, config)
     refused = [text for text, mark in changes.items() if mark is Resume.NO]
     if refused:
         allowed = sorted(name for name, mark in _resume_marks(config).items() if mark is not Resume.NO)

@@ -168,7 +168,6 @@ class ByPriority(Store):
         if not state:
             sum_tree.fill(self.tree, self.largest[:, None].expand(-1, int(self.ring.size)))
             return
-        state = {"length": self.length, **state}  # missing in checkpoints from before it followed the run
         expected = {"mass": sum_tree.masses(self.tree), **self._counters()}
         wrong = [name for name, here in expected.items() if name not in state or not _like(state[name], here)]
         if wrong or not ((state["mass"] >= 1) & (state["mass"] <= sum_tree.MAX_MASS)).all():

@@ -16,7 +16,6 @@ from uavlab.core.text import one_line
 from uavlab.storage.machine import memory
 from uavlab.storage.trackers import Tracker, trackers_of
 
-OLDER = "tensorboard"  # the folder inside a run's folder that earlier versions wrote to
 NO_SEEDS: Mapping[str, Sequence[float]] = {}
 
 
@@ -47,7 +46,7 @@ class Board:
             MissingPackageError: The package of a tracker that the settings name is not installed.
         """
         self.about, self.trackers = about, trackers_of(folder, about.settings)
-        self.folder = folder / OLDER if (folder / OLDER).exists() else folder
+        self.folder = folder
         self._before: tuple[int, float] | None = None  # update and seconds of the last row
         self._failed = False
         self._writer: Any = None

@@ -7,26 +7,22 @@ from typing import Literal
 Grouping = Literal["names", "all", "each"]
 NUMBER = re.compile(r"[\W_]*\d+(?:(?:st|nd|rd|th)(?![a-z]))?", re.I)
 PARTS = re.compile(r"[\W_]+|(?<=[a-z])(?=[A-Z])")
-WORDS = (
-    "zero one two three four five six seven eight nine ten eleven twelve "
-    "first second third fourth fifth sixth seventh eighth ninth tenth ii iii iv vi vii viii ix "
-    "alpha beta gamma delta epsilon zeta eta theta alfa bravo charlie echo foxtrot golf hotel india juliett kilo lima "
-    "mike november oscar papa quebec romeo sierra tango uniform victor whiskey xray yankee zulu"
-)  # by which names count
-ALONE = "agent"  # name of the agent of a Gymnasium environment, and of agents whose names count alone
+ALONE = "agent"  # name of the agent of a Gymnasium environment, and of agents whose names tell them apart alone
 
 
 def stem_of(name: str) -> str:
-    """Return a name without what counts: its numbers, or where it has none, single letters and words that count.
+    """Return a name without what counts: its numbers, or where it has none, single letters; empty if nothing is left.
 
-    >>> [stem_of(name) for name in ("uav_3", "uav1_blue", "1st_uav", "uav_b", "uavB", "7", "alpha", "red_a_1")]
-    ['uav', 'uav_blue', 'uav', 'uav', 'uav', 'agent', 'agent', 'red_a']
+    A name that does not count, such as ``alice``, only tells an agent from others: nothing is left of it either.
+
+    >>> [stem_of(name) for name in ("uav_3", "uav1_blue", "1st_uav", "uav_b", "uavB", "7", "alice", "red_a_1")]
+    ['uav', 'uav_blue', 'uav', 'uav', 'uav', '', '', 'red_a']
     """
     if (stem := NUMBER.sub("", name)) == name:
         parts = PARTS.split(name)
-        rest = [part for part in parts if len(part) > 1 and part.lower() not in WORDS.split()]
-        stem = name if len(rest) == len(parts) else "_".join(rest)
-    return re.sub(r"^[\W_]+|[\W_]+$", "", stem) or ALONE
+        rest = [part for part in parts if len(part) > 1]
+        stem = "_".join(rest) if len(rest) < len(parts) else ""
+    return re.sub(r"^[\W_]+|[\W_]+$", "", stem)
 
 
 def groups_by_name(sizes: Mapping[str, tuple[int, ...]]) -> dict[str, list[str]]:
@@ -34,5 +30,6 @@ def groups_by_name(sizes: Mapping[str, tuple[int, ...]]) -> dict[str, list[str]]
     groups: dict[tuple[str, tuple[int, ...]], list[str]] = {}
     for name, size in sizes.items():
         groups.setdefault((stem_of(name), size), []).append(name)
-    stems = [stem for stem, _ in groups]
-    return {members[0] if stems.count(key[0]) > 1 else key[0]: members for key, members in groups.items()}
+    labels = {members[0]: stem or (members[0] if len(members) == 1 else ALONE) for (stem, _), members in groups.items()}
+    labels = {first: label if [*labels.values()].count(label) == 1 else first for first, label in labels.items()}
+    return {labels[members[0]]: members for members in groups.values()}

@@ -277,29 +277,6 @@ class TestEdits:
         checkpoint.save(folder / "checkpoints", saved.step, {"best": saved.groups["best"]}, meta)
         assert policy.load(folder).config.run.keep == 2
 
-    def test_a_number_beyond_a_newer_limit_goes_on_at_that_limit(self, tmp_path: Path, finished: Path) -> None:
-        """If a resumed run may change it; the state itself depends on the others."""
-        folder = shutil.copytree(finished, tmp_path / "run")
-        store(folder, evaluate_every=2 * 10**9, clip=1e9)
-        with pytest.warns(UserWarning, match="beyond its limit") as messages:
-            config = policy.load(folder).config
-        assert [str(each.message) for each in messages] == [
-            f"{folder}/config.json: evaluate_every 2000000000 is beyond its limit; going on with 1000000000.",
-            f"{folder}/config.json: clip 1000000000.0 is beyond its limit; going on with 1000000.0.",
-        ]
-        assert (config.run.evaluate_every, config.learner.clip) == (10**9, 1e6)
-        with pytest.warns(UserWarning, match="beyond its limit"):
-            run = Run.resume(folder, {"updates": 9})
-        list(run.train())
-        with warnings.catch_warnings(action="error"):  # the limit is stored now
-            assert policy.load(folder).config.run.evaluate_every == 10**9
-        other = shutil.copytree(finished, tmp_path / "other")
-        store(other, capacity=10**10)
-        with pytest.raises(ConfigError, match="capacity: input should be less than or equal to"):
-            policy.load(other)
-        with pytest.raises(ConfigError, match="evaluate_every: input should be less than or equal to"):
-            Run.resume(finished, {"evaluate_every": 2 * 10**9})  # new input
-
     def test_a_change_before_its_first_checkpoint_is_none_of_them(self, tmp_path: Path, finished: Path) -> None:
         folder = shutil.copytree(finished, tmp_path / "run")
         next(Run.resume(folder, {"updates": 9, "lr": 0.5}).train())

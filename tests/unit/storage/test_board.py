@@ -47,18 +47,16 @@ def test_settings_stand_beside_the_scores(tmp_path: Path) -> None:
     assert [info.name.tag for info in parts["experiment"].experiment.metric_infos] == ["eval/completion"]
 
 
-def test_a_run_has_its_own_name_and_an_older_one_goes_on_in_its_folder(tmp_path: Path) -> None:
-    (tmp_path / "old" / "tensorboard").mkdir(parents=True)
-    for name in ("new", "old"):
-        board = Board(tmp_path / name, About())
-        board.write(1, 1.0, {"q": 2.0})
-        board.close()
-        board.write(2, 2.0, {"q": 3.0})  # after an interruption
-        board.close()
+def test_a_run_has_its_own_name(tmp_path: Path) -> None:
+    board = Board(tmp_path / "mine", About())
+    board.write(1, 1.0, {"q": 2.0})
+    board.close()
+    board.write(2, 2.0, {"q": 3.0})  # after an interruption
+    board.close()
     runs = EventMultiplexer().AddRunsFromDirectory(str(tmp_path))
     runs.Reload()
-    assert set(runs.Runs()) == {"new", "old/tensorboard"}
-    assert [e.step for e in runs.Scalars("new", "train/q")] == [1, 2]
+    assert set(runs.Runs()) == {"mine"}
+    assert [e.step for e in runs.Scalars("mine", "train/q")] == [1, 2]
 
 
 def test_a_resumed_run_replaces_later_curves(tmp_path: Path) -> None:
@@ -72,10 +70,10 @@ def test_a_resumed_run_replaces_later_curves(tmp_path: Path) -> None:
 
 
 def test_a_refusing_disk_ends_the_curves_with_one_warning(tmp_path: Path) -> None:
-    (tmp_path / "tensorboard").write_text("")
-    board = Board(tmp_path, About())
-    with pytest.warns(UserWarning, match=r"tensorboard: File exists; no more curves for TensorBoard\."):
+    (tmp_path / "file").write_text("")
+    board = Board(tmp_path / "file", About())
+    with pytest.warns(UserWarning, match=r"file: File exists; no more curves for TensorBoard\."):
         board.write(1, 1.0, {"q": 2.0})
     board.write(2, 1.0, {"q": 2.0})
     board.close()
-    assert [path.name for path in tmp_path.iterdir()] == ["tensorboard"]
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -1,5 +1,6 @@
 """Rows of metrics reach both files, and a resumed run rewinds them to its checkpoint."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -121,13 +122,19 @@ def test_rows_that_are_gone_are_counted_and_later_ones_do_not_take_their_place(t
     assert [row["update"] for row in recorder.rows] == [1]
 
 
-def test_a_disk_that_refuses_rows_is_told_and_one_that_refuses_curves_is_let_go(tmp_path: Path) -> None:
+def test_a_disk_that_refuses_rows_is_told_and_one_that_refuses_curves_is_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recorder = Recorder(tmp_path)
     recorder.append(1, 0.5, {"q": 2.0})
     recorder.close()
-    (tmp_path / "tensorboard").write_text("")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter", refuse)
     recorder = Recorder(tmp_path)
-    with pytest.warns(UserWarning, match=r"tensorboard: .*; no more curves for TensorBoard\."):
+    with pytest.warns(UserWarning, match=r"No space left on device; no more curves for TensorBoard\."):
         recorder.append(2, 0.6, {"q": 2.0})
     recorder.append(3, 0.7, {"q": 2.0})
     assert numbers(tmp_path / "metrics.jsonl") == [1, 2, 3]
