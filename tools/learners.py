@@ -28,8 +28,8 @@ def page(record: Mapping[str, Any]) -> str:
     rows, minutes, seeds = record["rows"], f"{record['minutes']:g}", record["seeds"]
     parts = [
         "# Learners",
-        "Every registered learner on every registered environment whose team it fits: a run for each pair, of "
-        f"{counted(seeds)} side by side in one process, which share {minutes} minutes of training. A learner that "
+        f"Every learner that fits on {', '.join(dict.fromkeys(row['environment'] for row in rows))}: a run for each "
+        f"pair, of {counted(seeds)} side by side in one process, which share {minutes} minutes of training. A learner that "
         "takes longer per update makes fewer. The settings are those of presets, which were not searched for each "
         "pair.",
         f"![Scores over minutes of training]({Path('..', PICTURE).as_posix()})",

@@ -192,7 +192,7 @@ def policy_scores(folder: Path, episodes: int) -> dict[int, float]:
         FileError: There is no intact checkpoint.
     """
     trained = policy.load(folder)
-    figures = scores.measure(trained, episodes, SEED, False)
+    figures = scores.measure(trained, episodes, SEED, trained.config.run.evaluate_mean_action)
     means = scores.weigh(trained.config.evaluation.score, figures).double().mean(1).tolist()
     return dict(enumerate(means, trained.config.run.seed))
 
