@@ -26,7 +26,7 @@ Proof = Callable[[str, str], None]
 UPDATES = 100
 BROKEN = [
     *[("masac", site) for site in ("__call__", "follow")],
-    *[("masac, live marks", site) for site in ("weigh", "_update")],
+    *[("masac, live marks", site) for site in ("weigh", "excess")],
     *[("mappo", site) for site in ("update_moments", "normalise", "row_weights", "update")],
     ("coma, live marks", "targets"),
     ("forecaster", "__call__"),

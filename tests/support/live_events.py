@@ -126,7 +126,8 @@ class Play:
         """Check what holds after each event."""
         assert len(training_threads()) <= 1
         assert self.panel.status.value.startswith("<span role='status'>")
-        assert self.panel.alert.value.startswith("<b role='alert'>ConfigError: ") or not self.panel.alert.value
+        shown = ("<b role='alert'>ConfigError: ", "<b role='alert'>FallbackError: ")
+        assert self.panel.alert.value.startswith(shown) or not self.panel.alert.value
         skeleton(html_of(self.panel))
         assert all(each.description for each in controls(self.panel))
 

@@ -163,8 +163,15 @@ class GradientStep:
             for key in ("parameter", *(MOMENTS[1:] if self.stacked else MOMENTS)):
                 tensor, old = state[prefix + key], before[prefix + key]
                 tensor.copy_(torch.where(rows, old, tensor, out=old))
-        if self.behind is not None:
-            self.behind.add_(held)
+        if self.behind is None:
+            return
+        self.behind.add_(held)
+        counters = [adam.state[parameter]["step"] for _, adam, parameter in self._named()]
+        if counters[0].device == self.behind.device:  # or else it would be a host sync
+            common = self.behind.min()  # steps that no network took, which Adam does not count then
+            self.behind.sub_(common)
+            for counter in counters:
+                counter.sub_(common)
 
     def _named(self) -> Iterator[tuple[str, torch.optim.Adam, Tensor]]:
         several = len(self.parameters) > 1

@@ -19,7 +19,7 @@ def block(language: str) -> str:
 
 
 def test_the_example_of_a_mapping_reads_the_example_of_a_log(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text(block("csv"))
+    (tmp_path / "a.csv").write_text(block("text"))
     (tmp_path / "m.yaml").write_text(block("yaml"))
     log = read_log(tmp_path / "a.csv", read_column_map(tmp_path / "m.yaml"))
     assert list(log.columns) == ["x", "y", "p", "motor_1", "current"]
