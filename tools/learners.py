@@ -29,8 +29,8 @@ def page(record: Mapping[str, Any]) -> str:
     parts = [
         "# Learners",
         f"Every learner that fits on {', '.join(dict.fromkeys(row['environment'] for row in rows))}: a run for each "
-        f"pair, of {counted(seeds)} side by side in one process, which share {minutes} minutes of training. A learner that "
-        "takes longer per update makes fewer. The settings are those of presets, which were not searched for each "
+        f"pair, of {counted(seeds)} side by side in one process, which share {minutes} minutes of training. A learner "
+        "that takes longer per update makes fewer. The settings are those of presets, which were not searched for each "
         "pair.",
         f"![Scores over minutes of training]({Path('..', PICTURE).as_posix()})",
         "The picture shows validation scores, by which each run chooses the policies that it keeps. The table scores "
