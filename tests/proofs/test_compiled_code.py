@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from uavlab.runtime.compiled_code import MARKERS, MUTEX, VARIABLE
+from uavlab.runtime.compiled_code import MARKERS, MUTEX, OURS, VARIABLE
 
 PROGRAM = """
 import torch
@@ -53,7 +53,7 @@ def kills(folder: Path, count: int, dice: random.Random) -> int:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        left += bool([*place.glob(f"uavlab/{MARKERS}/*")])
+        left += bool([*place.glob(f"{OURS}/{MARKERS}/*")])
         assert result(place) == expected
     return left
 

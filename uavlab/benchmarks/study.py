@@ -63,21 +63,12 @@ def train(config: Config, folder: Path, points: int = POINTS) -> Run:
         DivergedError: A number is not finite.
         ResourceError: Memory or disk space does not suffice.
     """
-    run = start(config, folder, points)
+    new = changes(config, folder)
+    run = Run(paced(config, points), folder) if new is None else Run.resume(folder, *([new] if new else []))
     if not run.done:
         for _ in run.train():
             pass
     return run
-
-
-def start(config: Config, folder: Path, points: int = POINTS) -> Run:
-    """Return the run in a folder as it was at its newest checkpoint, or a new one.
-
-    Raises:
-        ConfigError: The run in the folder has other settings or a later target.
-    """
-    new = changes(config, folder)
-    return Run(paced(config, points), folder) if new is None else Run.resume(folder, *([new] if new else []))
 
 
 def changes(config: Config, folder: Path) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from uavlab.core.extras import install_command
 from uavlab.experiment.schedules import gradient_steps
 from uavlab.runtime.runtime import Runtime
-from uavlab.runtime.stage_timer import Monitor, count_operators, memory
+from uavlab.runtime.stage_timer import RECENT, Monitor, count_operators, memory
 
 if TYPE_CHECKING:
     from uavlab.experiment.run import Run
@@ -83,7 +83,8 @@ class Instruments:
             return {}
         if self._of != (present := (rt.monitor, rt.monitor.resets)):
             self._updates, self._of = 0, present
-        seconds, updates = rt.monitor.by_update(self._updates), rt.monitor.updates - self._updates
+        since = max(self._updates, rt.monitor.updates - RECENT)  # a monitor keeps no more of each stage
+        seconds, updates = rt.monitor.by_update(since), rt.monitor.updates - since
         self._updates = rt.monitor.updates
         spent = {name: median(times) * len(times) if times else 0.0 for name, times in seconds.items()}
         whole = sum(spent.values())

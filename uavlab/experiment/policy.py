@@ -22,7 +22,7 @@ from uavlab.experiment import build
 from uavlab.experiment.best import Which, require_groups
 from uavlab.experiment.cards import team_card, team_line, trained_card, trained_line
 from uavlab.experiment.config import Config, Device
-from uavlab.experiment.run_dir import read_config, require_empty, require_resumable, saved_values, write_config
+from uavlab.experiment.run_dir import read_config, require_empty, require_resumable, write_config
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
 from uavlab.storage import checkpoint
@@ -234,7 +234,7 @@ def load(folder: Path, device: Device | None = None, which: Which = "best") -> T
     run = config.run if device is None else replace(config.run, device=device)
     rt = build.runtime(run, Toggles(threads=config.toggles.threads))
     saved = checkpoint.newest(folder / "checkpoints", only=which)
-    require_resumable(saved.path, saved_values(saved.meta), config)
+    require_resumable(saved.path, saved.meta.get("values") or {}, config)
     if which not in saved.groups and which != "best":
         needs = "an environment with group_scores" if which == "best_by_group" else "a run, not an exported copy"
         raise ConfigError(f"{folder}: has no policy {which!r}; it needs {needs}, of this version. Use which='best'.")

@@ -198,18 +198,12 @@ def restore_config(folder: Path, *changes: Mapping[str, Any]) -> tuple[Config, b
         read_settings(folder)
     except FileError as error:
         meta = newest_meta(folder)
-        if not saved_values(meta):
+        if not meta.get("values"):
             raise
         text = f"{error} Going on with the settings of the checkpoint; a damaged file will be put aside, not removed."
         warnings.warn(text, stacklevel=3)
         return with_changes(folder, check_settings(folder / CONFIG, meta), changes), False
     return read_config(folder, *changes), not any(changes)
-
-
-def saved_values(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that the meta data of a checkpoint hold; copies that earlier versions exported hold none."""
-    values = meta.get("values")
-    return values if isinstance(values, dict) else {}
 
 
 def newest_meta(folder: Path) -> dict[str, Any]:
@@ -245,7 +239,7 @@ def _require_saved(folder: Path, stored: Mapping[str, Any], meta: Mapping[str, A
         FileError: The settings were edited, or are damaged.
     """
     forged = DIGEST in stored and stored[DIGEST] != own_digest(stored)
-    if not saved_values(meta):
+    if not meta.get("values"):
         texts = ["it does not match its own digest"] * forged
     else:
         before, after = ({"preset": each.get("preset"), **each["values"]} for each in (meta, stored))

@@ -96,7 +96,10 @@ class Playback:
             self._asked, self._due = (self._due, trainer.ask(self._due, "script")), None
 
     def end(self, trainer: "Trainer") -> None:
-        """Record the changes that training did not come to."""
+        """Record the changes that training did not come to, and the last one if it failed."""
+        if self._asked and self._asked[1].done() and (error := self._asked[1].exception()) is not None:
+            with suppress(ConfigError):
+                record_failure(trainer.run, self._asked[0], "script", error)
         for settings in [self._due or {}, *(settings for _, settings in self._left)]:
             with suppress(ConfigError):
                 record_failure(trainer.run, settings, "script", ConfigError("training ended before it"))

@@ -1,10 +1,9 @@
 """Code that the compiler keeps on the disk: a file is used again only with the digest that it had when it was whole.
 
-The compiler writes libraries in place. A process that is killed meanwhile leaves a short one, which fails, or crashes,
-every later process that loads it; a byte that changes on the disk can also give other numbers. So each compilation has
-a marker, a file that its process locks, and which the system unlocks however that process ends. Before and after each
-compilation the folder is put in order: files with another digest than in the list are removed; while nobody compiles,
-files that are not in the list are added to it, or removed where a marker says that some compilation did not end.
+The compiler writes libraries in place, so a process that is killed leaves a short one, which breaks each later process
+that loads it. Each compilation has a marker, a file that the system unlocks however its process ends. Before and after
+it, files with another digest than in the list are removed; while nobody compiles, files that are not in the list are
+added to it, or removed where a marker says that some compilation did not end.
 """
 
 import atexit
@@ -26,6 +25,7 @@ from uavlab.storage.files import json_digest, write_json
 
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"  # names the folder of compiled code
 LIST, MUTEX = "digests.json", "mutex"
+OURS = "uavlab-compiled"  # a folder of this name, and the file in it without which nothing in a folder is removed
 MARKERS, LOCKS = "compiling", "locks"  # folders of this module, and of torch's own locks
 WAIT_S = 60.0  # until the folder is not put in order, because another process does so and is suspended
 REFUSED = (OSError, ResourceError)  # by a disk or a file system; then code is compiled as if there was no list
@@ -36,20 +36,21 @@ _STATES: dict[Path, tuple[int, int]] = {}  # size and time of change of files wh
 def keep_compiled_code() -> None:
     """Keep compiled code in the user's cache, so that later processes do not compile it again.
 
-    ``TORCHINDUCTOR_CACHE_DIR`` names another place, in which it is the folder ``uavlab``. torch's own, among temporary
-    files, does not survive a restart of many systems; torch sets the variable to it.
+    ``TORCHINDUCTOR_CACHE_DIR`` names another place, in which it is the folder ``uavlab-compiled``. torch's own, among
+    temporary files, does not survive a restart of many systems; torch sets the variable to it. A folder with files of
+    others is left alone.
     """
     from torch._dynamo.callback import callback_handler  # late: it takes a second
 
     temporary = str(Path(tempfile.gettempdir(), "torchinductor_"))
-    place = os.environ.get(VARIABLE, temporary)
+    place = os.environ.get(VARIABLE) or temporary
     with suppress(RuntimeError, OSError):  # no home, or none that can be written
         if place.startswith(temporary):
             folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "uavlab", "compiled")
         else:
-            folder = Path(place) if _is_ours(Path(place)) else Path(place, "uavlab")
-        (folder / MARKERS).mkdir(parents=True, exist_ok=True)
-        os.environ[VARIABLE] = str(folder)
+            folder = Path(place) if _is_ours(Path(place)) else Path(place, OURS)
+        if _adopt(folder, earlier=place.startswith(temporary)):
+            os.environ[VARIABLE] = str(folder)
     if _begin not in callback_handler.start_callbacks:
         callback_handler.register_start_callback(_begin)
         callback_handler.register_end_callback(_end)
@@ -60,7 +61,7 @@ def use_new_folder() -> None:
     from torch._inductor.utils import clear_caches
 
     folder = tempfile.mkdtemp(prefix="uavlab-compiled-")
-    Path(folder, MARKERS).mkdir()
+    _adopt(Path(folder))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ[VARIABLE] = folder
     clear_caches()
@@ -90,8 +91,18 @@ def _end(*_: Any) -> None:
         _unmark(_MARKERS.pop(), sys.exc_info()[0] is None)
 
 
+def _adopt(folder: Path, earlier: bool = False) -> bool:
+    """Return whether a folder is for compiled code alone: a new one, one of ours, or of an ``earlier`` version."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()) and not (_is_ours(folder) or earlier):
+        return False
+    (folder / OURS).touch()  # first, so that another process does not find a folder of others
+    (folder / MARKERS).mkdir(exist_ok=True)
+    return True
+
+
 def _is_ours(folder: Path) -> bool:
-    return (folder / MARKERS).is_dir()
+    return (folder / OURS).is_file()
 
 
 def _mark(folder: Path) -> BinaryIO | None:
@@ -178,7 +189,7 @@ def _files(folder: Path) -> set[str]:
     for place, folders, files in os.walk(folder):
         if Path(place) == folder:
             folders[:] = [name for name in folders if name not in (MARKERS, LOCKS)]
-            files = [name for name in files if name not in (LIST, MUTEX)]
+            files = [name for name in files if name not in (LIST, MUTEX, OURS)]
         names |= {str(Path(place, name).relative_to(folder)) for name in files}
     return names
 

@@ -53,7 +53,7 @@ class Adapter:
 
     def _split(self, values: Any, what: str) -> dict[str, Any]:
         """Return a result of each agent; a number is that of all."""
-        if self.single or (what != "observation" and np.ndim(values) == 0):
+        if self.single or (what != "observation" and not isinstance(values, (list, tuple)) and np.ndim(values) == 0):
             return dict.fromkeys(self.spaces, values)
         if values is None or len(values) != len(self.spaces):
             got = "None" if values is None else len(values)

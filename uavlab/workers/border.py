@@ -4,11 +4,9 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from uavlab.core.text import quote
 from uavlab.workers.description import GOES_ON, TERMINATED, TRUNCATED
-from uavlab.workers.spaces import Refusal
+from uavlab.workers.spaces import Refusal, array_of
 
 RESULTS = ("observation", "reward", "terminated", "truncated", "info")
 Infos = Mapping[Any, Any]
@@ -63,7 +61,7 @@ def reward_of(value: Any, agent: Any) -> float:
     """Return the reward of an agent, also of an array of one; raise a ``Refusal`` if it is not one number."""
     if type(value) is float:
         return value
-    array = _array(value)
+    array = array_of(value)
     if array.size != 1 or array.dtype.kind not in "biuf":
         raise Refusal(
             f"step returned the reward {quote(value)} of {agent}; expected one number: return a float, such as the sum "
@@ -75,17 +73,10 @@ def reward_of(value: Any, agent: Any) -> float:
 def end_of(terminated: Any, truncated: Any, agent: Any) -> int:
     """Return whether an agent goes on, or how it ended; raise a ``Refusal`` if one of both is not true or false."""
     for name, value in (("terminated", terminated), ("truncated", truncated)):
-        array = _array(value)
+        array = array_of(value)
         if array.size != 1 or array.dtype.kind not in "biuf" or array.item() not in (0, 1):
             raise Refusal(f"step returned {name}={quote(value)} of {agent}; expected true or false: return a bool")
     return TERMINATED if terminated else TRUNCATED if truncated else GOES_ON
-
-
-def _array(value: Any) -> np.ndarray:
-    try:
-        return np.asarray(value)
-    except (RuntimeError, TypeError, ValueError):  # of rows of several lengths, or of a tensor elsewhere
-        return np.asarray(None)
 
 
 def _kind(value: Any) -> str:

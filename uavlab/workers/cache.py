@@ -107,13 +107,17 @@ class Cache:
             workers, load = self._ready(2), Counter[int]()
             copy, other = self._take(load), self._take(load)
             results = []
-            for pairs in ({copy: SEED, other: SEED}, {copy: None, other: None}, {copy: SEED}, {copy: None}):
-                if any(workers.run(pairs, self.timeout_s)):
-                    return self._end()
-                for row in pairs:
-                    _, *after = (array[row] for array in workers.rows)
-                    results.append(np.concatenate([array.ravel() for array in after]))
-                    workers.rows.action[row] = workers.rows.legal[row].argmax(-1)[:, None] if after[1].size else 0
+            try:
+                for pairs in ({copy: SEED, other: SEED}, {copy: None, other: None}, {copy: SEED}, {copy: None}):
+                    if any(workers.run(pairs, self.timeout_s)):
+                        return self._end()
+                    for row in pairs:
+                        _, *after = (array[row] for array in workers.rows)
+                        results.append(np.concatenate([array.ravel() for array in after]))
+                        workers.rows.action[row] = workers.rows.legal[row].argmax(-1)[:, None] if after[1].size else 0
+            except BaseException:  # also an interrupt: answers are on their way
+                self._end()
+                raise
             self._release(copy)
             self._release(other)
         start, start_there, step, step_there, start_again, step_again = results

@@ -31,5 +31,5 @@ def groups_by_name(sizes: Mapping[str, tuple[int, ...]]) -> dict[str, list[str]]
     for name, size in sizes.items():
         groups.setdefault((stem_of(name), size), []).append(name)
     labels = {members[0]: stem or (members[0] if len(members) == 1 else ALONE) for (stem, _), members in groups.items()}
-    labels = {first: label if [*labels.values()].count(label) == 1 else first for first, label in labels.items()}
-    return {labels[members[0]]: members for members in groups.values()}
+    unique = len({*labels.values()}) == len(labels)  # or else the first agent of each group names it
+    return {labels[members[0]] if unique else members[0]: members for members in groups.values()}

@@ -31,6 +31,14 @@ class Refusal(Exception):  # noqa: N818 - it is no fault of the program
     """What this package does not serve, or what breaks the contract of an environment; a whole sentence."""
 
 
+def array_of(value: Any) -> np.ndarray:
+    """Return a value as an array; one of None if it is none."""
+    try:
+        return np.asarray(value)
+    except (RuntimeError, TypeError, ValueError):  # of rows of several lengths, or of a tensor elsewhere
+        return np.asarray(None)
+
+
 class Codec:
     """One agent's observations as numbers, and numbers as its actions.
 
@@ -113,7 +121,7 @@ class Codec:
     def notes(self, info: Mapping[Any, Any]) -> list[str]:
         """Return a sentence for each key of an observation, or of infos, that seems to hold a mask and holds none."""
         used = {MASK} if self.choices else set()
-        keys = [key for key, value in info.items() if key not in used and self._is_like((key,), np.size(value))]
+        keys = [key for key, value in info.items() if key not in used and self._is_like((key,), array_of(value).size)]
         step = f"call it {MASK}, with a 1 for each open move and a 0 for the others"
         if not self.choices:
             step = "actions are continuous; leave it out, or act by moves"
@@ -154,7 +162,7 @@ class Codec:
 
     def _legal(self, mask: Any) -> np.ndarray:
         """Return a mask as booleans (E)."""
-        numbers = np.asarray(mask).reshape(-1)
+        numbers = array_of(mask).reshape(-1)
         if len(numbers) != self.choices or not np.isin(numbers, (0, 1)).all():
             raise Refusal(
                 f"{MASK} of {self.agent} is {quote(mask)}; expected {self.choices} numbers, 1 for each move that is "

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from uavlab.runtime import compiled_code, wrappers
-from uavlab.runtime.compiled_code import LIST, MARKERS, VARIABLE, compilation, keep_compiled_code
+from uavlab.runtime.compiled_code import LIST, MARKERS, OURS, VARIABLE, compilation, keep_compiled_code
 
 KILLED = """
 import os, signal
@@ -34,11 +34,11 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     with compilation():
         pass  # there is a list from now on
     with compilation():
-        (tmp_path / "uavlab" / "ab").mkdir()
-        (tmp_path / "uavlab" / "ab" / "one.so").write_bytes(bytes(range(100)))
-        (tmp_path / "uavlab" / "two.py").write_text("x = 1\n")
-    assert names(tmp_path / "uavlab") == listed(tmp_path / "uavlab") == {"ab/one.so", "two.py"}
-    return tmp_path / "uavlab"
+        (tmp_path / OURS / "ab").mkdir()
+        (tmp_path / OURS / "ab" / "one.so").write_bytes(bytes(range(100)))
+        (tmp_path / OURS / "two.py").write_text("x = 1\n")
+    assert names(tmp_path / OURS) == listed(tmp_path / OURS) == {"ab/one.so", "two.py"}
+    return tmp_path / OURS
 
 
 def names(folder: Path) -> set[str]:
@@ -171,11 +171,23 @@ class TestFolder:
         monkeypatch.setenv(VARIABLE, str(tmp_path / "mine"))
         for _ in range(2):  # as in a process that this one starts
             keep_compiled_code()
-            assert os.environ[VARIABLE] == str(tmp_path / "mine" / "uavlab")
+            assert os.environ[VARIABLE] == str(tmp_path / "mine" / OURS)
         with compilation():
             pass
         assert (tmp_path / "mine" / "letter").read_text() == "precious"
         assert not cache.exists()
+
+    def test_a_folder_of_others_is_left_alone(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        letter = tmp_path / "mine" / OURS / "letter"
+        letter.parent.mkdir(parents=True)
+        letter.write_text("precious")
+        monkeypatch.setenv(VARIABLE, str(tmp_path / "mine"))
+        keep_compiled_code()
+        for _ in range(2):
+            with compilation():
+                pass
+        assert os.environ[VARIABLE] == str(tmp_path / "mine")
+        assert [path.name for path in letter.parent.iterdir()] == ["letter"]
 
     def test_where_no_folder_can_be_made_torch_chooses(
         self, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -53,3 +53,13 @@ def test_an_environment_is_closed() -> None:
     env = Closed()
     Adapter(env).close()
     assert env.count == 1
+
+
+def test_masks_of_unlike_agents_and_uneven_infos() -> None:
+    env = acting_in(spaces.Tuple((spaces.Discrete(3), spaces.Discrete(5))))
+    env.observation_space = spaces.Tuple((spaces.Discrete(2),) * 2)
+    info = {"action_mask": (np.ones(3, np.int8), np.ones(5, np.int8)), "near": [[1, 2], [3]]}
+    env.reset = lambda seed=None, options=None: ((0, 0), info)
+    team = Adapter(env)
+    assert [mask["action_mask"].size for mask in team.reset(0)[1].values()] == [3, 5]
+    assert [agent.choices for agent in Team(team).describe().agents] == [3, 5]

@@ -10,7 +10,7 @@ from tests.support.registries import registered
 from uavlab.core.errors import ConfigError
 from uavlab.experiment.config import configure
 from uavlab.workers.cache import close_all
-from uavlab.workers.grouping import stem_of
+from uavlab.workers.grouping import groups_by_name, stem_of
 from uavlab.workers.registration import external
 
 FLEET = "tests.support.foreign:Fleet"
@@ -47,6 +47,13 @@ def test_names_that_count_are_one_group(names: str, groups: list[tuple[str, int]
 )  # fmt: skip
 def test_the_stem_of_a_name(name: str, stem: str) -> None:
     assert stem_of(name) == stem
+
+
+def test_no_agent_is_lost_where_labels_meet() -> None:
+    sizes = {"a": (1,), "b": (1,), "c": (2,), "d": (2,), "a1": (1,), "a2": (1,)}
+    groups = groups_by_name(sizes)
+    assert sorted(name for members in groups.values() for name in members) == sorted(sizes)
+    assert [len(members) for members in groups.values()] == [2, 2, 2]
 
 
 def test_a_setting_chooses_the_groups() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from uavlab.core.text import one_line
+from uavlab.telemetry.logs.column_map import Entry
 from uavlab.telemetry.logs.columns import COLUMNS, FORCE, INPUTS, QUATERNION, TIME, UNITS, Column, convert, guess_unit
 from uavlab.telemetry.logs.raw import RawLog
 from uavlab.telemetry.logs.vehicle import MOTORS, TOPICS, usual_map
@@ -56,6 +57,7 @@ class Guess(NamedTuple):
     unit: str
     reason: str
     sure: bool = True  # whether the line is no comment
+    missing: str = ""  # keys of a column map for missing values
 
 
 class Field(NamedTuple):
@@ -72,8 +74,8 @@ def draft(raw: RawLog) -> tuple[str, list[str]]:
     guesses = list(_guess_table(raw) if table else _guess_topics(raw))
     mapped = [guess.column for guess in guesses if guess.sure]
     lines = []
-    for column, field, unit, reason, sure in guesses:
-        entry = f"{column}: {{from: {json.dumps(field)}, unit: {json.dumps(unit)}}}"
+    for column, field, unit, reason, sure, missing in guesses:
+        entry = f"{column}: {{from: {json.dumps(field)}, unit: {json.dumps(unit)}{missing}}}"
         lines.append(f"  {'' if sure else '# '}{entry}  # {one_line(reason)}")
     absent = [name for name in (*([TIME.name] if table else ()), *INPUTS) if name not in mapped]
     lines += [f"# Not guessed: {', '.join(absent)}"] if absent else []
@@ -87,13 +89,18 @@ def _guess_topics(raw: RawLog) -> Iterator[Guess]:
     for name in COLUMNS:
         entry = next((entry for entry in used.columns.get(name, ()) if raw.find(entry.field)), None)
         if entry is not None:
-            yield Guess(name, entry.field, entry.unit or COLUMNS[name].unit, "a topic of PX4")
+            yield Guess(name, entry.field, entry.unit or COLUMNS[name].unit, "a topic of PX4", missing=_missing(entry))
     for group in raw.groups.values() if MOTORS[0] not in used.columns else ():
         entry = TOPICS.get(group.name.partition("#")[0])
         for field, values in group.fields.items() if entry else ():
             if entry and field.startswith(f"{entry.field}[") and np.any(values):
                 reason = f"{values.min():g} to {values.max():g}: a rotor? Then number it"
-                yield Guess(MOTORS[0], group.full_name(field), entry.unit or "", reason, sure=False)
+                yield Guess(MOTORS[0], group.full_name(field), entry.unit or "", reason, False, _missing(entry))
+
+
+def _missing(entry: Entry) -> str:
+    numbers = {"unknown": entry.unknown, "blank": entry.blank}
+    return "".join(f", {key}: {number:g}" for key, number in numbers.items() if number is not None)
 
 
 def _guess_table(raw: RawLog) -> Iterator[Guess]:

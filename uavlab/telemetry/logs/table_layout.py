@@ -19,7 +19,7 @@ SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", " ": "blanks"}
 SAMPLE = 5000  # rows among which the names are looked for
 NUMBER = re.compile(r"\s*[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|inf(inity)?)\s*", re.IGNORECASE | re.ASCII)
 COMMA = re.compile(r"\s*[-+]?\d*,\d+\s*", re.ASCII)
-DATE = re.compile(r"\d:\d|\d-\d+-\d")
+DATE = re.compile(r"[\d\s:.,/TZ+-]*(\d:\d|\d-\d+-\d)[\d\s:.,/TZ+-]*")
 EXCEL = re.compile(r'"?sep=(.)"?', re.IGNORECASE)  # a first line by which a table tells Excel its separator
 NO_NAMES = {"", "-", "deg", "rad", *(unit for units in UNITS.values() for unit in units)}
 
@@ -53,11 +53,11 @@ def find_layout(path: Path, raw: bytes, first: str) -> Layout:
     excel = EXCEL.fullmatch(first.strip())
     separators = [excel[1]] if excel else list(SEPARATORS)
     layouts = [layout for separator in separators if (layout := _match(raw, separator)) is not None]
-    if layouts:
-        return max(layouts, key=lambda layout: len(layout.names))
+    if layouts:  # blanks may be part of cells that something else separates
+        return max(layouts, key=lambda layout: (len(layout.names) > 1, layout.separator != " ", len(layout.names)))
     separator = max(separators, key=first.count)
     above, row = _split(raw, separator)
-    texts = [(line, cells) for line, cells in above if not cells[0].startswith("#")]
+    texts = [(line, cells) for line, cells in above if not cells[0].startswith("#") and _may_name(cells)]
     if row and not texts:
         problem = f"numbers in {f'line {row[0]}' if above else 'the first line'}"
         raise FileError(f"{path}: {problem}; expected the names of the columns {'above' if above else 'there'}.")
@@ -82,11 +82,13 @@ def _match(raw: bytes, separator: str) -> Layout | None:
     above, row = _split(raw, separator)
     if row is None or (len(row[1]) == 1 and any(other in row[1][0].strip() for other in SEPARATORS)):
         return None
-    candidates = []
-    for line, cells in reversed(above):
+    candidates, last = [], len(above)
+    for place, (line, cells) in reversed([*enumerate(above)]):
         names = _complete(_uncommented(cells), row[1], separator)
-        if len(names) == len(row[1]) and not any(map(NUMBER.fullmatch, names)):
+        if len(names) == len(row[1]) and _may_name(names):
             candidates.append((line, names, cells[0].startswith("#")))
+        elif len(names) == len(row[1]) and not candidates and not cells[0].startswith("#"):
+            last = place  # a row of data, few of them numbers
         elif not cells[0].startswith("#"):
             break
     candidates = [candidate for candidate in candidates if not candidate[2]] or candidates
@@ -102,14 +104,19 @@ def _match(raw: bytes, separator: str) -> Layout | None:
     notes = [f"header is line {line}, {count} line{'s' * (count != 1)} above it skipped"] if count else []
     notes += [f"line {number} holds units, which are not read" for number in units]
     notes += ["cells are separated by blanks"] if separator == " " and len(names) > 1 else []
-    return Layout(separator, names, above[-1][0], tuple(notes))
+    return Layout(separator, names, above[last - 1][0], tuple(notes))
 
 
 def _is_data(cells: list[str]) -> bool:
     """Return whether a row begins with a number or a date, or holds numbers for the most part."""
     numbers = [bool(NUMBER.fullmatch(cell) or COMMA.fullmatch(cell)) for cell in cells]
-    dated = not cells[0].startswith("#") and DATE.search(cells[0]) is not None
+    dated = len(cells) > 1 and DATE.fullmatch(cells[0]) is not None
     return numbers[0] or dated or sum(numbers) > len(cells) / 2
+
+
+def _may_name(cells: list[str]) -> bool:
+    """Return whether a row may hold names: it has some text, and no number."""
+    return any(map(str.strip, cells)) and not any(map(NUMBER.fullmatch, cells))
 
 
 def _uncommented(cells: list[str]) -> list[str]:

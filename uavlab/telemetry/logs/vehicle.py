@@ -3,10 +3,9 @@
 Outputs of a plane may move ailerons: they are motors where a topic lists motors alone, ``actuator_motors``, or where a
 vehicle has rotors alone. Each driver logs its outputs as an instance of their topic.
 
-Source: MAV_TYPE of MAVLink's common messages; CA_AIRFRAME and SYS_AUTOSTART in PX4's references.
+Source: MAV_TYPE of MAVLink's common messages; CA_AIRFRAME in PX4's reference of parameters.
 """
 
-import re
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -32,13 +31,6 @@ AIRFRAMES = {
     **{0: "multirotor", 1: "plane", 2: "VTOL", 3: "VTOL", 4: "VTOL", 5: "rover", 6: "rover", 8: "tilting multirotor"},
     **dict.fromkeys((10, 11, 12), "helicopter"),
 }
-PLACE = re.compile(r"CA_ROTOR\d+_P[XY]")
-STARTS = {
-    **{2: "plane", 3: "plane", 4: "quadrotor", 5: "quadrotor", 6: "hexarotor", 7: "hexarotor", 8: "octorotor"},
-    **{9: "octorotor", 11: "hexarotor", 12: "octorotor", 13: "VTOL", 14: "tricopter", 15: "helicopter"},
-    **{16: "helicopter", 24: "dodecarotor", 50: "rover", 60: "submarine"},
-}
-"""Vehicles by thousands of SYS_AUTOSTART, the last hint."""
 SOURCES = {
     "vehicle_status.is_vtol": {1: "VTOL"},
     "vehicle_status.system_type": TYPES,
@@ -70,16 +62,10 @@ def read_vehicle(raw: RawLog) -> Vehicle:
         place = raw.find(source)
         values: Any = [raw.parameters.get(source, -1)] if place is None else np.unique(place[0].fields[place[1]])
         known |= {f"{source} {value:g}": kinds[value] for value in values if value in kinds}
-    start = raw.parameters.get("SYS_AUTOSTART", -1)
-    if not known and int(start) // 1000 in STARTS:
-        known = {f"SYS_AUTOSTART {start:g}": STARTS[int(start) // 1000]}
     kind = next((kind for kind in known.values() if kind not in ROTARY), next(iter(known.values()), ""))
     sources = list(known)
-    places = {name[:-3] for name, value in raw.parameters.items() if value and PLACE.fullmatch(name)}
     if (rotors := int(raw.parameters.get("CA_ROTOR_COUNT", 0))) > 0:
         sources.append(f"CA_ROTOR_COUNT {rotors}")
-    elif rotors := len(places):
-        sources.append(f"places of {', '.join(sorted(places))}")
     return Vehicle(kind, rotors or ROTORS.get(kind), tuple(sources))
 
 

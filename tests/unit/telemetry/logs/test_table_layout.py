@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.telemetry.logs.test_csv_reader import PLAIN, fields, read
+from uavlab.telemetry.logs.table_layout import find_layout
 
 HEADERS = [
     ('"Product","Blackbox"\n"looptime","125"\n\n"time","x"\n', ("header is line 4, 2 lines above it skipped",)),
@@ -71,3 +72,20 @@ def test_columns_without_a_name(tmp_path: Path, content: str, names: list[str]) 
     table = fields(read(tmp_path, content))
     assert list(table) == names
     assert {name: table[name] for name in PLAIN} == PLAIN
+
+
+@pytest.mark.parametrize(
+    ("table", "separator", "names", "skipped"),
+    [
+        ("time\tx\tflight mode\n0.0\t1\tPOS HOLD\n0.1\t2\tLAND", "\t", ["time", "x", "flight mode"], 1),
+        ("time\tx\ty\tmode\n0.0\t1\t4\tA B\n0.1\t\t5\tPOS HOLD", "\t", ["time", "x", "y", "mode"], 1),
+        ("Created: 2024-05-01 10:22:33\ntime,x,y\n0.0,1,2", ",", ["time", "x", "y"], 2),
+        ("Date: 2024-05-01,Pilot: me\ntime,x\n0.0,1\n0.1,1", ",", ["time", "x"], 2),
+        ("mode,x,y,time\nMANUAL,,,0.0\nMANUAL,1,2,0.1", ",", ["mode", "x", "y", "time"], 1),
+        ("mode,x,y,time\nok,,,0.0\n,,,\nok,1,2,0.1", ",", ["mode", "x", "y", "time"], 1),
+        ("time,x\n2024-05-01 10:00:00,1\n2024-05-01 10:00:01,2", ",", ["time", "x"], 1),
+    ],
+)
+def test_blanks_dates_and_sparse_rows(table: str, separator: str, names: list[str], skipped: int) -> None:
+    layout = find_layout(Path("a.csv"), table.encode(), table.splitlines()[0])
+    assert (layout.separator, layout.names, layout.skipped) == (separator, names, skipped)

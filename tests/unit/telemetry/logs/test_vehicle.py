@@ -53,8 +53,6 @@ SERVOS = [
     ({"MAV_TYPE": 4}, None, "helicopter"),
     ({"MAV_TYPE": 10}, None, "rover"),
     ({"CA_AIRFRAME": 2, "CA_ROTOR_COUNT": 5}, None, "VTOL, 5 rotors"),
-    ({"SYS_AUTOSTART": 13014}, None, "VTOL"),
-    ({"SYS_AUTOSTART": 2100}, None, "plane"),
     ({}, ("is_vtol", 1), "VTOL"),
     ({}, ("vehicle_type", 2), "plane"),
     ({}, ("is_rotary_wing", 0), "plane"),
@@ -79,9 +77,8 @@ def test_outputs_that_may_be_servos_are_no_motors(
 
 ROTORS = [
     ({"MAV_TYPE": 2}, None, 4, ()),
-    ({"SYS_AUTOSTART": 4001}, None, 4, ()),
     ({}, ("system_type", 2), 4, ()),
-    ({"MAV_TYPE": 2, "CA_ROTOR_COUNT": 4, "CA_AIRFRAME": 0, "SYS_AUTOSTART": 13014}, None, 4, ()),
+    ({"MAV_TYPE": 2, "CA_ROTOR_COUNT": 4, "CA_AIRFRAME": 0}, None, 4, ()),
     ({}, None, 4, ("vehicle: unknown type, an unknown number of rotors; the first 4 of actuator_outputs are",)),
     ({"MAV_TYPE": 99}, None, 4, ("vehicle: unknown type, ",)),
     (
@@ -99,12 +96,6 @@ ROTORS = [
     ),
     ({"MAV_TYPE": 2, "CA_ROTOR_COUNT": 8}, None, 4, ("vehicle: quadrotor, 8 rotors (MAV_TYPE 2, CA_ROTOR_COUNT 8); ",)),
     ({"MAV_TYPE": 15}, None, 3, ("motor_4: left out: tricopter, 3 rotors (MAV_TYPE 15)",)),
-    (
-        {"MAV_TYPE": 2, **{f"CA_ROTOR{n}_PX": 0.1 for n in range(6)}, "CA_ROTOR6_PX": 0.0},
-        None,
-        4,
-        ("vehicle: quadrotor, 6 rotors (MAV_TYPE 2, places of CA_ROTOR0, CA_ROTOR1, ",),
-    ),
 ]
 
 
