@@ -11,7 +11,7 @@ from tools.gpu_check.groups import ROOT
 
 WHICH = [  # in the tool's order
     (["--only", "updates", "--only", "worlds"], ["updates", "worlds"], 0.75),
-    (["--only", "ranks"], ["ranks"], 3),
+    pytest.param(["--only", "ranks"], ["ranks"], 3, marks=pytest.mark.soak),
     pytest.param(["1"], ["compile_claims", "ladder", "claims"], 4, marks=pytest.mark.soak),
     pytest.param(["2"], ["compile_runs", "env_and_replay", "ppo", "team"], 4, marks=pytest.mark.soak),
 ]

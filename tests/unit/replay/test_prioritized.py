@@ -80,9 +80,6 @@ class TestByHand:
         resumed = ByPriority(rows(named(1)), 8, PriorityConfig(), updates=100)  # to a farther target
         resumed.load_state_dict(stores[4].state_dict())
         assert int(resumed.length) == 4
-        older = {name: value for name, value in stores[4].state_dict().items() if name != "length"}
-        resumed.load_state_dict(older)
-        assert int(resumed.length) == 4
 
     def test_priorities_are_raised_to_alpha_once(self) -> None:
         replay = filled(2, config=PriorityConfig(priority_alpha=0.5))
