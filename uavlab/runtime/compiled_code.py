@@ -102,7 +102,7 @@ def _adopt(folder: Path, earlier: bool = False) -> bool:
 
 
 def _is_ours(folder: Path) -> bool:
-    return (folder / OURS).is_file()
+    return any((folder / name).is_file() for name in (OURS, LIST, MUTEX))  # the disk may lose one of them
 
 
 def _mark(folder: Path) -> BinaryIO | None:
