@@ -91,7 +91,7 @@ ROWS = (
         "dat-1 missing",
         "tme,x\n0,1\n1,2\n",
         "data.csv: no column 'time' (did you mean 'tme'?); expected time, …; found …; rename columns, or name "
-        "their fields in a mapping: uavlab flights describe data.csv --write-mapping mapping.yaml.",
+        "their fields in a mapping: uavlab flights describe data.csv --write-mapping data.yaml.",
     ),
     mapped(
         "dat-1 renamed",

@@ -142,10 +142,10 @@ def scores_in_training(rows: Sequence[Row], score: Mapping[str, float], seeds: i
     return [
         [
             sum(weight * _of_seed(row, f"eval/{name}", seed) for name, weight in score.items())
-            for row, stage in zip(scored, own, strict=True)
-            if stage == max(own)
+            for row, stage in zip(scored, reached, strict=True)
+            if stage == max(reached)
         ]
-        for seed, own in enumerate(stages)
+        for seed, reached in enumerate(stages)
     ]
 
 

@@ -46,9 +46,9 @@ class Adapter:
 
     def step(self, actions: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
         """Step the environment; an agent that has ended does its first move, or what is nearest to no action."""
-        own = tuple(actions[name] if name in actions else _rest(self.action_space(name)) for name in self.spaces)
-        *results, info = step_results(self.env.step(own[0] if self.single else own))
-        parts = [self._split(each, what) for each, what in zip(results, RESULTS, strict=False)]
+        joint = tuple(actions[name] if name in actions else _rest(self.action_space(name)) for name in self.spaces)
+        *results, info = step_results(self.env.step(joint[0] if self.single else joint))
+        parts = [self._split(result, what) for result, what in zip(results, RESULTS, strict=False)]
         return (*parts, self._infos(info))
 
     def _split(self, values: Any, what: str) -> dict[str, Any]:

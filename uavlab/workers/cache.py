@@ -105,10 +105,10 @@ class Cache:
         """
         with self.lock:
             workers, load = self._ready(2), Counter[int]()
-            copy, other = self._take(load), self._take(load)
+            copy, second = self._take(load), self._take(load)
             results = []
             try:
-                for pairs in ({copy: SEED, other: SEED}, {copy: None, other: None}, {copy: SEED}, {copy: None}):
+                for pairs in ({copy: SEED, second: SEED}, {copy: None, second: None}, {copy: SEED}, {copy: None}):
                     if any(workers.run(pairs, self.timeout_s)):
                         return self._end()
                     for row in pairs:
@@ -119,7 +119,7 @@ class Cache:
                 self._end()
                 raise
             self._release(copy)
-            self._release(other)
+            self._release(second)
         start, start_there, step, step_there, start_again, step_again = results
         for what, first, there, again in (
             (f"reset(seed={SEED})", start, start_there, start_again),

@@ -54,7 +54,7 @@ def test_a_table_that_nobody_knows_is_described() -> None:
     )
     *command, _, page = note.partition("uavlab ")[2].replace(",", "").split()
     drafted = uavlab(*command)
-    assert drafted.out.splitlines()[0] == "mapping.yaml: 1 columns guessed; correct it, then use it by --mapping"
+    assert drafted.out.splitlines()[0] == "a.yaml: 1 columns guessed; correct it, then use it by --mapping"
     assert (Path(__file__).parents[3] / page).is_file()
 
 

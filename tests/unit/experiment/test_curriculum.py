@@ -285,15 +285,6 @@ def test_the_best_policy_is_of_the_highest_stage(scripted: None) -> None:
     assert updates[8][0][1] in (4, 6)  # what the second seed scored at the first stage again does not count
 
 
-def test_a_score_of_an_easier_stage_chooses_no_policy(scripted: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second seed falls back after update 6, so what it scores after update 8, 9, is of the first stage."""
-    scores = iter([[0.5, 0.5], [0.4, 0.4], [0.3, 0.3], [0.2, 9.0], [0.1, 0.2], [0.1, 0.1]])
-    monkeypatch.setattr(best, "mean_scores", lambda figures, weights: torch.tensor(next(scores))[:, None])
-    run = train_run(tiny(**SCRIPT))
-    assert run.best_score.tolist() == pytest.approx([0.4, 0.4])
-    assert run.best_team.updates[:, 0].tolist() == [4, 4]
-
-
 @pytest.mark.parametrize("learner", ["masac", "mappo"])
 def test_a_curriculum_of_one_stage_trains(learner: str, tmp_path: Path) -> None:
     table = {"metric": "completion", "stages": [{"obstacle_speed": 5.0}]}

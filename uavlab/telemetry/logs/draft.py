@@ -188,7 +188,7 @@ def _column(field: Field, fields: Sequence[Field]) -> str:
     axes = {**AXES, **(TURNS if quantity == "turn rate" else {}), **{str(n): n for n in range(len(columns))}}
     if quantity == "attitude":
         axes |= {"w": 0, "x": 1, "y": 2, "z": 3}
-    if quantity == "motor" and (*above, "0") not in [other.words for other in fields]:
+    if quantity == "motor" and (*above, "0") not in [name.words for name in fields]:
         axes = {str(n + 1): n for n in range(len(columns))}
     axis = next((axes[word] for word in (last, *field.words) if word in axes), None)
     if axis is None or axis >= len(columns):

@@ -113,8 +113,8 @@ def require_rows(path: Path, count: int, none: str = "0 rows") -> None:
 
 
 def draft_command(source: str) -> str:
-    """Return the command that drafts a mapping for a log."""
-    return f"{program()} flights describe {shlex.quote(source)} --write-mapping mapping.yaml"
+    """Return the command that drafts a mapping for a log, in a file with the name of the log."""
+    return f"{program()} {shlex.join(['flights', 'describe', source, '--write-mapping', f'{Path(source).stem}.yaml'])}"
 
 
 def quote_name(name: str) -> str:

@@ -80,7 +80,7 @@ def _split(raw: bytes, separator: str) -> tuple[list[Row], Row | None]:
 def _match(raw: bytes, separator: str) -> Layout | None:
     """Return the layout with this separator, if a line has as many names as the first row of numbers has cells."""
     above, row = _split(raw, separator)
-    if row is None or (len(row[1]) == 1 and any(other in row[1][0].strip() for other in SEPARATORS)):
+    if row is None or (len(row[1]) == 1 and any(mark in row[1][0].strip() for mark in SEPARATORS)):
         return None
     candidates, last = [], len(above)
     for place, (line, cells) in reversed([*enumerate(above)]):

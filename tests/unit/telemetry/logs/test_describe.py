@@ -12,7 +12,7 @@ from uavlab.telemetry.logs.columns import INPUTS
 from uavlab.telemetry.logs.describe import describe, mean_rate
 
 FOREIGN = (
-    "no column of a flight found: write a mapping: uavlab flights describe {} --write-mapping mapping.yaml, "
+    "no column of a flight found: write a mapping: uavlab flights describe {} --write-mapping a.yaml, "
     "see docs/telemetry.md"
 )
 

@@ -153,7 +153,7 @@ def test_attitudes_and_forces_that_can_be(tmp_path: Path) -> None:
 
 
 NAMES = "time, ref_x, ref_y, ref_z, ref_vx, ref_vy, ref_vz, x, y, z, vx, vy, vz, ax, ay, az, p, q, r, qw and 18 more"
-RENAME = "rename columns, or name their fields in a mapping: uavlab flights describe {} --write-mapping mapping.yaml."
+RENAME = "rename columns, or name their fields in a mapping: uavlab flights describe {} --write-mapping a.yaml."
 REFUSED = [
     (
         "tme,x\n0,1\n1,2\n",

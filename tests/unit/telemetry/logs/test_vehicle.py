@@ -174,7 +174,7 @@ def test_the_vehicle_is_described(tmp_path: Path) -> None:
 
 def test_a_mapping_that_the_note_suggests_works(tmp_path: Path) -> None:
     log = read(tmp_path, outputs(), MAV_TYPE=1)
-    assert log.notes[0].endswith(f"flights describe {tmp_path / 'a.ulg'} --write-mapping mapping.yaml")
+    assert log.notes[0].endswith(f"flights describe {tmp_path / 'a.ulg'} --write-mapping a.yaml")
     draft_mapping(tmp_path / "a.ulg", tmp_path / "mapping.yaml")
     text = (tmp_path / "mapping.yaml").read_text()
     assert "motor_1" not in read_column_map(tmp_path / "mapping.yaml").columns
