@@ -239,7 +239,7 @@ def _require_saved(folder: Path, stored: Mapping[str, Any], meta: Mapping[str, A
         FileError: The settings were edited, or are damaged.
     """
     forged = DIGEST in stored and stored[DIGEST] != own_digest(stored)
-    if not meta.get("values"):
+    if not (isinstance(meta.get("values"), dict) and meta["values"]):
         texts = ["it does not match its own digest"] * forged
     else:
         before, after = ({"preset": each.get("preset"), **each["values"]} for each in (meta, stored))
