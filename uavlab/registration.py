@@ -253,11 +253,7 @@ def _require_constructor(cls: type[Any]) -> None:
 
 
 def _construct(cls: type[Any], config: Any, spec: EnvSpec, inputs: Any, rng: Streams, rt: Runtime) -> Any:
-    """Build a learner from the arguments that its constructor names; without ``inputs``, for other parameters.
-
-    Raises:
-        ConfigError: It has no ``policy``, ``update`` or ``runs``.
-    """
+    """Build a learner from the arguments that its constructor names; without ``inputs``, for other parameters."""
     if inputs is None and not spec.choices:
         ones = torch.ones(len(rng.seeds), spec.agents, spec.obs, device=rng.device, dtype=rng.dtype)
         inputs = Scale(0 * ones, ones)
@@ -279,11 +275,7 @@ def _load_policy(
     spec: EnvSpec,
     parameters: Float[Tensor, "R K P"],
 ) -> Policy:
-    """Return the policy of a new learner whose first gradient step holds ``parameters``.
-
-    Raises:
-        ConfigError: The policy cannot act in ``spec``, or ``parameters`` are not those of the first gradient step.
-    """
+    """Return the policy of a new learner whose first gradient step holds ``parameters``."""
     require_same(config, trained, spec)
     rng = Streams(range(len(parameters)), parameters.device, parameters.dtype)
     fresh = _construct(cls, config, trained, None, rng, Runtime(rng.device))
@@ -315,11 +307,7 @@ def _refusal(moves: bool, spec: Any) -> str | None:
 
 
 def _require_same(config: Any, trained: EnvSpec, spec: EnvSpec) -> None:
-    """Check that a policy acts in a team like the one that it was trained in.
-
-    Raises:
-        ConfigError: Agents, groups, observations or actions differ.
-    """
+    """Check that a policy acts in a team like the one that it was trained in."""
     other = [name for name in SAME if getattr(trained, name) != getattr(spec, name)]
     if other:
         text = [", ".join(f"{name}={getattr(each, name)}" for name in other) for each in (trained, spec)]

@@ -33,3 +33,5 @@ def test_a_dry_run_on_the_cpu_finds_no_failure(
     tried = {name: states for name, states in rows.items() if not name.startswith("compile_")}
     assert all({"ok", "fell back"} & {*states} for states in tried.values())  # the rest of the time is not tried
     assert not any("failed" in states for states in rows.values())
+    for name in {"1": ("bench_ladder", "claims"), "2": ("bench_ppo", "bench_team")}.get(options[-1], ()):
+        assert list(tmp_path.glob(f"{name}_*.json")), name

@@ -125,6 +125,27 @@ class Hill(gymnasium.Env):
         return {"place": np.array([np.clip(self.place, -4, 4)], np.float32), "third": self.count % 3}
 
 
+class Turns(gymnasium.Env):
+    """A game of five steps that raises at every move but the one that is open."""
+
+    observation_space = spaces.Dict({"observation": spaces.Box(-1, 1, (1,)), "action_mask": spaces.MultiBinary(3)})
+    action_space = spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        self.count, self.open = 0, int(self.np_random.integers(3))
+        return self.seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        if action != self.open:
+            raise RuntimeError(f"move {action} is illegal")
+        self.count, self.open = self.count + 1, (self.open + 1) % 3
+        return self.seen(), 1.0, False, self.count >= 5, {}
+
+    def seen(self) -> dict[str, Any]:
+        return {"observation": np.zeros(1, np.float32), "action_mask": np.arange(3) == self.open}
+
+
 def many_moves() -> gymnasium.Env:
     """Return an environment whose actions are several switches, which nobody serves."""
     env = Hill()

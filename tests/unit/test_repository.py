@@ -64,6 +64,13 @@ def test_all_extras_but_dev_and_video_are_in_all() -> None:
     assert sorted(known["all"]) == sorted(users)
 
 
+def test_torch_has_an_upper_bound() -> None:
+    """Private modules of torch are used, which a new version may change."""
+    (torch,) = (Requirement(text) for text in PROJECT["dependencies"] if Requirement(text).name == "torch")
+    assert torch.specifier.contains("2.11.0")
+    assert not any(torch.specifier.contains(version) for version in ("2.10.0", "2.99.0"))
+
+
 def test_every_requirement_is_pinned_within_its_range() -> None:
     pinned = pins((ROOT / "constraints.txt").read_text())
     assert list(pinned) == sorted(pinned, key=str.lower)

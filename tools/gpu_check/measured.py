@@ -15,7 +15,7 @@ from tools.gpu_check.relations import contradictions
 from tools.gpu_check.worker import Case, NotTried, Result
 
 ROUNDS = 12  # of which an interval is made
-TEAMS = (8, 4, 2)  # agents, the most valuable team first
+TEAMS = (8, 2, 4)  # agents, the most valuable teams first
 SMALL = {"hidden": 8, "batch": 8, "learning_starts": 16, "capacity": 128}  # of a dry run
 PPO = {"learner": "mappo", "followers": 4, "worlds": 1024, "rollout_steps": 32, "epochs": 4, "minibatches": 4}
 SMALL_PPO = {**PPO, "worlds": 4, "rollout_steps": 4, "epochs": 2, "minibatches": 2, "hidden": 8}

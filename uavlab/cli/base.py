@@ -21,6 +21,7 @@ from uavlab.experiment.names import register_external, require_names, runs_in
 from uavlab.experiment.presets import presets
 from uavlab.experiment.signals import exit_immediately
 from uavlab.storage.files import require_writable, write_json
+from uavlab.workers.names import FORMS, is_external
 
 Command = Callable[..., Any]
 Record = dict[str, Any]
@@ -201,6 +202,8 @@ def _preset_or_env(ctx: click.Context, param: click.Parameter, value: str | None
         raise click.MissingParameter(ctx=ctx, param=param)
     if value is not None and env is not None:
         raise ConfigError(f"got the preset {quote(value)} and --env {quote(env)}; give one of them.")
+    if env is not None and not is_external(env):
+        raise ConfigError(f"--env {quote(env)}: expected {FORMS}.")
     return env if value is None else value
 
 

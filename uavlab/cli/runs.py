@@ -30,6 +30,7 @@ from uavlab.cli.ranks import own_place, require_one_measure, resumed, started
 from uavlab.core.errors import ConfigError, UavlabError
 from uavlab.core.text import one_line, quote
 from uavlab.experiment.signals import graceful_stop
+from uavlab.workers.names import trusting
 
 
 @cli.command()
@@ -91,8 +92,7 @@ def _estimate(config: Any) -> Record:
 def resume(run: str, fresh_replay: bool, **options: Any) -> Record:
     """Continue RUN from its newest intact checkpoint to its target, or to one set here.
 
-    With the same settings on the same machine, the result equals that of an uninterrupted run bit for bit. Targets
-    count from the beginning of the run.
+    On the same machine, the result equals that of an uninterrupted run bit for bit. Targets count from its beginning.
     """
     from uavlab.experiment.names import run_folder
 
@@ -311,9 +311,8 @@ def fly(run: str, out: Path | None, seed: int, mean_action: bool, plan: str | No
 def export(run: str, out: Path, seed_index: int, agent: int | None, which: Any) -> Record:
     """Write the best policy of RUN to OUT: a new folder for uavlab, or a file that runs without uavlab.
 
-    A folder, whose name has no dot, holds settings and policies, and can be evaluated and flown. A file that ends in
-    .pt2 is a program of torch, one that ends in .onnx a model of ONNX; FILE.json beside it describes inputs and
-    outputs.
+    A folder, whose name has no dot, holds settings and policies, and can be evaluated and flown. FILE.pt2 is a program
+    of torch, FILE.onnx a model of ONNX; FILE.json beside it describes inputs and outputs.
     """
     from uavlab import api
 
@@ -334,16 +333,17 @@ def drive(run: Any) -> Record:
     with graceful_stop(run.stop) as received:
         for _ in watch(run) if run.rt.ranks.rank == 0 else run:
             pass
-    follow = f"{program()} {'evaluate' if run.done else 'resume'} {shlex.quote(str(run.folder))}"
-    echo(f"{run.status}: {run.number} updates in {run.seconds:.0f} s; next: {follow}")
+    follow = shlex.join([*trusting(run.config.preset), "evaluate" if run.done else "resume", str(run.folder)])
+    echo(f"{run.status}: {run.number} updates in {run.seconds:.0f} s; next: {program()} {follow}")
     if (saved := saves(run))["count"]:
         echo(
             f"saved {saved['count']} times: training paused {saved['mean_s']:.3f} s on average, at most "
             f"{saved['longest_s']:.3f} s; the last save wrote {saved['last_bytes'] / 2**20:.1f} MiB"
         )
-    scores = [score if math.isfinite(score) else None for score in run.best_score.tolist()]
     record = {"run": str(run.folder), "status": run.status, "updates": run.number, "seconds": run.seconds}
-    record["highest_scores_in_training"] = scores  # by which policies were chosen
+    record["highest_scores_in_training"] = [
+        score if math.isfinite(score) else None for score in run.best_score.tolist()
+    ]
     if received:
         print_json(record)
         sys.exit(128 + received[0])

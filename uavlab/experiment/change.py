@@ -180,11 +180,7 @@ def _other(run: "Run", config: Config) -> "Run":
 
 
 def _hand_over(run: "Run", other: "Run") -> None:
-    """Copy the state of ``run`` into ``other``.
-
-    Raises:
-        ConfigError: The state does not fit the settings of ``other``.
-    """
+    """Copy the state of ``run`` into ``other``."""
     groups = {item.name: {k: v.detach().clone() for k, v in item.read().items()} for item in run_state.items(run)}
     groups |= {name: rows for name, rows in run.source.segments(()).items() if rows is not None}
     try:

@@ -224,11 +224,7 @@ def _updates(config: Config, values: dict[str, int]) -> Callable[[], Any]:
 
 
 def _without_data(config: Config, limit: int | None) -> int | None:
-    """Return what a limit leaves for trials, which share data that the collector reads once, such as flights.
-
-    Raises:
-        ResourceError: That alone does not fit.
-    """
+    """Return what a limit leaves for trials, which share data that the collector reads once, such as flights."""
     if limit is None:
         return None
     rt = build.runtime(config.run, config.toggles)

@@ -234,9 +234,6 @@ def _require_saved(folder: Path, stored: Mapping[str, Any], meta: Mapping[str, A
 
     A file that uavlab wrote matches its own digest; until the next checkpoint it may differ in settings that a resumed
     run may change. Files of earlier versions have no digest; checkpoints that they exported hold no settings.
-
-    Raises:
-        FileError: The settings were edited, or are damaged.
     """
     forged = DIGEST in stored and stored[DIGEST] != own_digest(stored)
     if not (isinstance(meta.get("values"), dict) and meta["values"]):

@@ -138,11 +138,7 @@ def import_torchrl() -> None:
 def _simulator(
     function: str, task: Task, parameters: dict[str, Any], worlds: int = 1, device: torch.device | str = "cpu"
 ) -> Simulator:
-    """Return worlds of a task.
-
-    Raises:
-        ConfigError: There is no such task or device, the task has no team, or an argument is out of range.
-    """
+    """Return worlds of a task."""
     env = environment(function, task, parameters)
     if not isinstance(env.spec, EnvSpec):
         name = type(env).__name__

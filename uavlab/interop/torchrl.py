@@ -116,11 +116,7 @@ class TeamEnvBase(EnvBase):
         return results
 
     def _require_action(self, group: str, tensordict: TensorDictBase) -> Tensor:
-        """Return the actions of a group.
-
-        Raises:
-            ConfigError: There are none, or they have another shape or type.
-        """
+        """Return the actions of a group."""
         action, spec = tensordict.get((group, "action"), None), self.full_action_spec[group, "action"]
         if not isinstance(action, Tensor) or action.shape != spec.shape or action.dtype != spec.dtype:
             got = f"{action.dtype} of shape {tuple(action.shape)}" if isinstance(action, Tensor) else quote(action)

@@ -131,11 +131,7 @@ def _unmark(marker: BinaryIO | None, whole: bool) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock within the block.
-
-    Raises:
-        TimeoutError: Another process holds it for more than a minute.
-    """
+    """Hold the folder's lock within the block."""
     deadline = time.monotonic() + WAIT_S
     with (folder / MUTEX).open("ab") as handle:
         while not _locks(handle):

@@ -30,8 +30,8 @@ def run_sweep(
     next call with the same sweep goes on. ``begin`` is called with the number of trials at once before the first one.
 
     Raises:
-        ConfigError: The folder is not empty and of no sweep, or another process works on it; settings of a grid do not
-            fit each other; or a Ray cluster cannot be joined.
+        ConfigError: The folder is not empty and of no sweep, or another process works on it; settings of a grid,
+            or all that a search proposes first, do not fit each other; or a Ray cluster cannot be joined.
         FileError: The result of a trial is damaged.
         MissingPackageError: A package of the engine or the search is not installed.
         ResourceError: The folder cannot be written.
@@ -39,8 +39,7 @@ def run_sweep(
     require_folder(folder)
     plan = search_trials(sweep) if sweep.search else grid_trials(sweep)
     batch = next(plan)
-    if not sweep.search:  # whose proposals are not known before
-        require_configurable(batch)
+    require_configurable(batch, some=sweep.search is not None)  # a search may propose what does not fit
     folder = folder.resolve()
     with open_engine(sweep) as engine, lock_run_dir(folder):
         for trial in batch:

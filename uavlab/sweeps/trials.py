@@ -157,22 +157,25 @@ def configure_trial(request: Mapping[str, Any]) -> Config:
     return configure(request["preset"], *named, Layer(settings, {}))
 
 
-def require_configurable(trials: Iterable[Trial]) -> None:
-    """Return if the settings of all trials fit each other; sizes that are ``auto`` are not measured.
+def require_configurable(trials: Iterable[Trial], some: bool = False) -> None:
+    """Return if the settings of all trials, or of ``some``, fit each other; sizes that are ``auto`` are not measured.
 
     Raises:
         ConfigError: Some do not; the message lists them.
     """
     wrong = dict[str, str]()
-    for trial in {(each.preset, json.dumps(each.settings)): each for each in trials}.values():
+    unlike = {(trial.preset, json.dumps(trial.settings)): trial for trial in trials}.values()
+    refused = 0
+    for trial in unlike:
         settings = {name: 1 if name in AUTOMATIC and value == AUTO else value for name, value in trial.settings.items()}
         try:
             configure_trial({"preset": trial.preset, "settings": {**settings, "seed": trial.seed, "runs": 1}})
         except ConfigError as error:
+            refused += 1
             varied = ", ".join(f"{name}={value}" for name, value in trial.varied.items())
             wrong.setdefault(str(error).removesuffix("."), varied)
     texts = [f"{text} (with {varied})" if varied else text for text, varied in wrong.items()]
-    if texts:
+    if refused > (len(unlike) - 1 if some else 0):
         raise ConfigError(f"sweep: {'; '.join(texts[:MAX_LISTED])}. Change settings or grid.")
 
 

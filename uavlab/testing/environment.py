@@ -104,8 +104,8 @@ def check_env(env: Env | str, worlds: int = 7, steps: int = 300) -> EnvReport:
     Args:
         env: The environment with the parameters to be checked, or the name of a registered one.
         worlds: Worlds in the batch, at least 2, so that dependence between worlds is detected.
-        steps: Steps of each world under random, corner (every action -1 or 1; the last choice) and zero actions (the
-            first choice), at least 1; a time limit of more steps is not reached.
+        steps: Steps of each world under random, corner (every action -1 or 1; the last legal move) and zero actions
+            (the first legal move), at least 1; a time limit of more steps is not reached.
 
     Returns:
         Counts of what was checked, and the sizes of observations, rewards and returns under random actions.
@@ -180,7 +180,12 @@ def _effect(history: Sequence[Mapping[str, Tensor]], other: Sequence[Mapping[str
 
 
 def _syncs(env: Env) -> tuple[str, ...]:
-    """Return the lines of the methods at which a GPU waits for the host, once constants are on the device."""
+    """Return the lines of the methods at which a GPU waits for the host, once constants are on the device.
+
+    An environment that works on the host by nature, as those of others do, has none that can be avoided.
+    """
+    if hasattr(env, "host_work"):
+        return ()
     with HostSyncs(env) as syncs:
         CheckedRollout(env, 2, "random", torch.float32).step()
     return tuple(f"{place} {reason}" for place, reason in syncs.places.items())

@@ -16,7 +16,7 @@ from uavlab.core.groups import padded_actions, split_groups
 from uavlab.core.protocols import Env
 from uavlab.core.types import NO_FLOATS, leaves, observation_shapes, observation_type, select, tree_map
 from uavlab.envs.forms import out_of_time
-from uavlab.ops.action_sampling import without_padding
+from uavlab.ops.action_sampling import sample_categorical, without_padding
 
 ACTIONS = ("random", "corner", "zero")
 DTYPES = {  # of results whose type differs from that of the noise
@@ -252,10 +252,18 @@ class CheckedRollout:
             self.refuse("terminated", "True wherever step has reached the horizon", "the task's own ends alone", do)
 
     def action(self) -> Tensor:
-        """Draw the actions of the next step."""
+        """Draw the actions of the next step; of moves, legal ones alone."""
         if choices := self.spec.choices:
-            move = (self.draw(self.spec.agents) * choices).long()
-            return {"random": move, "corner": torch.full_like(move, choices - 1), "zero": move * 0}[self.actions]
+            noise = self.draw(self.spec.agents)
+            legal: Any = getattr(self.call("observe", self.state), "legal", None)
+            if getattr(legal, "shape", ()) != (*noise.shape, choices):  # which the results of the step are refused for
+                legal = torch.ones(*noise.shape, choices)
+            number = torch.arange(choices)
+            return {
+                "random": sample_categorical(legal.to(noise.dtype), noise),
+                "corner": torch.where(legal > 0, number, -1).argmax(-1),
+                "zero": torch.where(legal > 0, -number, -choices).argmax(-1),
+            }[self.actions]
         action = 2 * self.draw(self.spec.agents * self.spec.action).view(self.worlds, self.spec.agents, -1) - 1
         action = without_padding(action, padded_actions(self.spec, action.device))
         return {"random": action, "corner": action.sign(), "zero": torch.zeros_like(action)}[self.actions]

@@ -129,7 +129,8 @@ class External:
             count += f" in {len(groups)} group{'s' * (len(groups) > 1)} by groups={self.groups}"
         starts = [sum(group.agents for group in groups[:n]) for n in range(len(groups))]
         kinds = [str(agents[start]) for start in starts]
-        parts = [f"{group.agents} {group.name} ({kind})" for group, kind in zip(groups, kinds, strict=True)]
+        names = [repr(group.name) if group.name.isdigit() else group.name for group in groups]
+        parts = [f"{group.agents} {name} ({kind})" for group, name, kind in zip(groups, names, kinds, strict=True)]
         what = f"{count}, {kinds[0]}" if len(groups) == 1 else f"{count}: {', '.join(parts)}"
         deaths = "; an agent may end before the others" if len(agents) > 1 else ""
         limit = self.description.limit or "default, as the environment does not say"

@@ -131,6 +131,11 @@ def require_trusted(folder: Path, name: str) -> None:
         )
 
 
+def trusting(name: str) -> list[str]:
+    """Return the words by which a command may start code of a run's folder; none where it may anyway."""
+    return ["--env", name] if is_external(name) and not is_installed(name) else []
+
+
 def is_installed(name: str) -> bool:
     """Return whether an external environment is of an installed package, and no file or factory."""
     origin = parse(name)

@@ -256,11 +256,7 @@ class Workers:
             ) from error
 
     def _await(self, number: int) -> None:
-        """Wait until a worker is ready; one that is lost before is started again.
-
-        Raises:
-            ConfigError: It cannot make the environment, makes another one, or was lost ``TRIES`` times.
-        """
+        """Wait until a worker is ready; one that is lost before is started again."""
         for left in reversed(range(TRIES)):
             try:
                 other = self.each[number].describe(self.origin.name)

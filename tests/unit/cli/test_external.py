@@ -1,15 +1,20 @@
 """Commands on environments of others: what was read stands on stderr, and folders have names that are accepted."""
 
 import json
+import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.cli_runner import uavlab
 from tests.support.registries import registered
 from uavlab.core.errors import FallbackWarning
+from uavlab.core.registry import ENVIRONMENTS
 from uavlab.experiment.run_dir import default_name, run_name
+from uavlab.testing import check_env
 from uavlab.workers.cache import close_all
+from uavlab.workers.registration import external
 
 FLEET = "tests.support.foreign:Fleet"
 READ = (
@@ -55,6 +60,44 @@ def test_a_file_in_a_folder_trains_into_a_folder_of_its_name(tmp_path: Path) -> 
     assert (ended.code, ended.json["run"]) == (0, "runs/mine.py-make-0")
     record = json.loads(Path("runs/mine.py-make-0/run.json").read_text())
     assert record["environment"]["read"].startswith("3 agents in 3 groups by groups=each: 1 uav_0 (2 numbers, 3 moves)")
+    follow = shlex.split(ended.out.partition("; next: ")[2].splitlines()[0])
+    assert follow == ["uavlab", "--env", "./mine.py:make", "evaluate", "runs/mine.py-make-0"]
+    with registered():
+        assert uavlab(*follow[1:], "--episodes", "1").code == 0
+    close_all()
+
+
+def stranger(name: str) -> Any:
+    """Return an environment of ``tests.support.strangers`` with short episodes."""
+    return ENVIRONMENTS[external(f"tests.support.strangers:{name}")].kind(horizon=6, workers=1)
+
+
+def test_chance_that_does_not_follow_the_seed_trains_as_not_exact() -> None:
+    name, words = "Chance,kind=always", "draw all chance from self.np_random"
+    options = ["--env", f"tests.support.strangers:{name}", "--learner", "mappo", "--updates", "1", *SHORT]
+    with registered(), pytest.warns(FallbackWarning, match=words):
+        ended = uavlab("train", *options, "--out", "chance")
+    close_all()
+    assert ended.code == 0
+    reasons = json.loads(Path("chance/run.json").read_text())["not_exact"]
+    assert any("reset(seed=7) gave other numbers" in reason for reason in reasons)
+    with registered(), pytest.warns(FallbackWarning, match=words):
+        assert check_env(stranger(name), worlds=2, steps=8).not_exact
+    close_all()
+
+
+def test_a_game_that_raises_at_closed_moves_is_checked_and_trained() -> None:
+    with registered():
+        report = check_env(stranger("Turns"), worlds=2, steps=8)
+        ended = uavlab("train", "--env", "tests.support.strangers:Turns", "--updates", "1", *SHORT, "--out", "turns")
+    close_all()
+    assert (set(report.returns), report.syncs, ended.code) == ({5.0}, (), 0)
+
+
+def test_a_file_without_a_factory_is_no_preset() -> None:
+    ended = uavlab("train", "--env", "mine.py")
+    assert ended.code == 2
+    assert "--env 'mine.py': expected gymnasium:ID, " in ended.err
 
 
 @pytest.mark.parametrize(

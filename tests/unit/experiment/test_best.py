@@ -164,5 +164,5 @@ def test_scores_that_choose_are_of_sampled_or_of_mean_actions(mean: bool, tmp_pa
 def test_a_run_has_scores_of_one_kind(tmp_path: Path) -> None:
     for _ in Run(configure("pursuit", TINY), tmp_path / "run").train():
         pass
-    with pytest.raises(ConfigError, match="evaluate_mean_action"):
+    with pytest.raises(ConfigError, match="evaluate_mean_action False -> True"):
         Run.resume(tmp_path / "run", {"evaluate_mean_action": True, "updates": 8})

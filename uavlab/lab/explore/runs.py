@@ -59,8 +59,8 @@ class Comparison:
 
     @cached_property
     def scores(self) -> Table:
-        """Return seeds, status, and the highest and the last scores in training of each group."""
-        heads = ["run", "seeds", "status", "updates", "highest score in training", "last score in training"]
+        """Return seeds, status, and the last scores in training of each group; the highest would be one of luck."""
+        heads = ["run", "seeds", "status", "updates", "last score in training"]
         heads += [f"last {label_of(name)}" for name in self.metrics]
         return Table(heads, [_score_row(group, self.metrics) for group in self.groups])
 
@@ -126,9 +126,7 @@ def _score_row(group: Group, metrics: Sequence[str]) -> list[str]:
     runs, weights = group.runs, group.runs[0].config.evaluation.score
     each = [one for run in runs for one in scores_in_training(run.rows, weights, run.config.run.runs) if one]
     last_rows = [{name: row for row in run.rows for name in row} for run in runs]  # the last row with each figure
-    cells: list[Ends | None] = [None, None]
-    if each:
-        cells = [student([max(one) for one in each]), student([one[-1] for one in each])]
+    cells: list[Ends | None] = [student([one[-1] for one in each]) if each else None]
     for name in metrics:
         key = f"eval/{name}"
         values = [value for last in last_rows if key in last for value in values_of(last[key], key)]

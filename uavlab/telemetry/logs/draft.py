@@ -85,11 +85,12 @@ def draft(raw: RawLog) -> tuple[str, list[str]]:
 
 
 def _guess_topics(raw: RawLog) -> Iterator[Guess]:
-    used, _ = usual_map(raw)
+    used, notes = usual_map(raw)
     for name in COLUMNS:
         entry = next((entry for entry in used.columns.get(name, ()) if raw.find(entry.field)), None)
         if entry is not None:
-            yield Guess(name, entry.field, entry.unit or COLUMNS[name].unit, "a topic of PX4", missing=_missing(entry))
+            reason = "; ".join(["a topic of PX4", *(notes if name == MOTORS[0] else ())])
+            yield Guess(name, entry.field, entry.unit or COLUMNS[name].unit, reason, missing=_missing(entry))
     for group in raw.groups.values() if MOTORS[0] not in used.columns else ():
         entry = TOPICS.get(group.name.partition("#")[0])
         for field, values in group.fields.items() if entry else ():
@@ -127,12 +128,17 @@ def _guess(column: Column, field: Field, values: dict[str, Float64[np.ndarray, "
     if unit not in known:
         reason = f"{extent}, unit {unit or 'unknown'}; known units: {', '.join(known)}"
         return Guess(column.name, field.name, column.unit, reason, sure=False)
-    low, high = convert(ends, unit, column)
-    sure = bool(column.low <= low and high <= column.high)
-    problem = "" if sure else f", outside {column.low:g} to {column.high:g} {column.unit}"
-    return Guess(
-        column.name, field.name, unit, f"unit by its {'name' if field.unit else 'values'}, {extent}{problem}", sure
-    )
+    fitting = [other for other in known if _fits(convert(ends, other, column), column)]
+    problem = "" if unit in fitting else f", outside {column.low:g} to {column.high:g} {column.unit}"
+    rest = [other for other in fitting if known[other] != known[unit]]
+    if rest and not field.unit and column.name not in (TIME.name, *FORCE):
+        problem += f"; others would fit, too: {', '.join(rest)}"
+    reason = f"unit by its {'name' if field.unit else 'values'}, {extent}{problem}"
+    return Guess(column.name, field.name, unit, reason, unit in fitting)
+
+
+def _fits(ends: Float64[np.ndarray, "2"], column: Column) -> bool:
+    return bool(column.low <= ends[0] and ends[1] <= column.high)
 
 
 def _unit(name: str, values: dict[str, Float64[np.ndarray, " T"]]) -> str:

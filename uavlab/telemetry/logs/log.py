@@ -163,11 +163,7 @@ def _values(group: Group, key: str, entry: Entry, column: Column) -> Float64[np.
 
 
 def _in_order(group: Group, clock: Entry, notes: list[str]) -> Group:
-    """Return a group with its times (s), those of a table after its first; rows are sorted by them, with a note.
-
-    Raises:
-        FileError: A time is not finite or stands there twice, or those of a table seem to be in another unit.
-    """
+    """Return a group with its times (s), those of a table after its first; rows are sorted by them, with a note."""
     time = group.fields[clock.field].astype(np.float64) if group.time is None else group.time
     unknown = np.flatnonzero(~np.isfinite(time))
     if len(unknown):
