@@ -12,7 +12,7 @@ from uavlab.lab.headless.runner import short_name
 HERE = Path(__file__).parent
 PICTURE = "image/svg+xml"
 SMALL: dict[str, dict[str, object]] = YAML(typ="safe").load(HERE / "small.yaml")
-CELL_TIMEOUT = 120  # s; nbval waits that long for a kernel that died, and its own default is 2000 s
+CELL_TIMEOUT = 240  # s; nbval waits that long for a kernel that died, and its own default is 2000 s
 
 # Kernels inherit these; the first makes the order of sets the same in every run.
 for name, value in {

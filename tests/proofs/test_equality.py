@@ -65,7 +65,8 @@ def test_attention_is_equal_to_plain(env: str, learner: str, toggle: Toggle, cha
 
 @pytest.mark.usefixtures("only_traced")
 @pytest.mark.parametrize(
-    ("env", "learner", "toggle", "changes"), served([("spread", "mappo"), ("assignment", "mappo")], compiler=True)
+    ("env", "learner", "toggle", "changes"),
+    served([("spread", "mappo"), pytest.param("assignment", "mappo", marks=pytest.mark.soak)], compiler=True),
 )
 def test_noise_on_weights_is_equal_to_plain(env: str, learner: str, toggle: Toggle, changes: Changes) -> None:
     check_equal(env, learner, toggle, changes, noisy=True)

@@ -15,11 +15,13 @@ from uavlab.experiment.config import configure
 STEPS = {"slow_leader_follower": 40, "mapping": 40, "assignment": 100}  # of slow worlds
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", FLYING)
 def test_registered_environments(name: str) -> None:
     check_registered(name, STEPS.get(name, 300))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", VARIANTS)
 def test_variants_of_leader_follower(name: str) -> None:
     check_variant(name, 80)
@@ -34,6 +36,7 @@ def test_no_stream_of_scores_is_decided_differently() -> None:
     assert curricula.differences(10_000) == (0, set("safc"))
 
 
+@pytest.mark.soak
 def test_the_largest_number_of_worlds_that_fits() -> None:
     fits.check_largest(configure("pursuit", sizes("pursuit"), {"worlds": 4, "rollout_steps": 8}), "worlds", 208)
 

@@ -19,7 +19,7 @@ from uavlab.experiment.run_dir import read_status
 from uavlab.lab.live import panel
 from uavlab.live import comparison, history
 
-FEW, ALL = 80, 200  # sequences
+FEW, ALL = 40, 200  # sequences
 ENDING = """
 import sys
 from pathlib import Path

@@ -29,6 +29,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "central": {"team": True, "centred": True},
     "own": {"learner": "ippo"},
 }
+IN_FILES = ("maps", "features, moves")
+"""Kinds whose files are proven each time; the others in the soak."""
 LEARNING = {
     **{"gamma": 0.0, "lr": 5e-3, "critic_lr": 5e-3, "epochs": 4, "worlds": 64, "hidden": 32, "width": 8},
     **{"kernels": (2,), "updates": 40, "evaluate_every": 1000, "checkpoint_every": 1000},
@@ -114,7 +116,9 @@ def test_equal_to_plain(kind: str, toggle: Toggle, changes: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize("suffix", [".pt2", ".onnx"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [kind if kind in IN_FILES else pytest.param(kind, marks=pytest.mark.soak) for kind in KINDS]
+)
 def test_a_policy_leaves_as_a_file(kind: str, suffix: str, tmp_path: Path) -> None:
     """The inputs are what the environment returns, by name; the file equals the policy, and one agent its team."""
     run = train(**KINDS[kind], updates=2)

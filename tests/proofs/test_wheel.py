@@ -145,7 +145,11 @@ def python_of(page: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("page", "large", "small"), [("README.md", '_quick", out', '_quick", updates=8, out'), ("docs/python.md", "", "")]
+    ("page", "large", "small"),
+    [
+        ("README.md", '_quick", out', '_quick", updates=8, out'),
+        pytest.param("docs/python.md", "", "", marks=pytest.mark.soak),
+    ],
 )
 def test_the_python_of_a_page_runs_from_the_wheel(
     wheel: Path, tmp_path: Path, page: str, large: str, small: str
