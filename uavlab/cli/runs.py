@@ -333,8 +333,8 @@ def drive(run: Any) -> Record:
     with graceful_stop(run.stop) as received:
         for _ in watch(run) if run.rt.ranks.rank == 0 else run:
             pass
-    follow = shlex.join([*trusting(run.config.preset), "evaluate" if run.done else "resume", str(run.folder)])
-    echo(f"{run.status}: {run.number} updates in {run.seconds:.0f} s; next: {program()} {follow}")
+    follow = [*trusting(run.config.preset), "evaluate" if run.done else "resume", str(run.folder)]
+    echo(f"{run.status}: {run.number} updates in {run.seconds:.0f} s; next: {program()} {shlex.join(follow)}")
     if (saved := saves(run))["count"]:
         echo(
             f"saved {saved['count']} times: training paused {saved['mean_s']:.3f} s on average, at most "
