@@ -30,7 +30,7 @@ from uavlab.cli.ranks import own_place, require_one_measure, resumed, started
 from uavlab.core.errors import ConfigError, UavlabError
 from uavlab.core.text import one_line, quote
 from uavlab.experiment.signals import graceful_stop
-from uavlab.workers.names import trusting
+from uavlab.workers.names import trust_option
 
 
 @cli.command()
@@ -333,7 +333,7 @@ def drive(run: Any) -> Record:
     with graceful_stop(run.stop) as received:
         for _ in watch(run) if run.rt.ranks.rank == 0 else run:
             pass
-    follow = [*trusting(run.config.preset), "evaluate" if run.done else "resume", str(run.folder)]
+    follow = [*trust_option(run.config.preset), "evaluate" if run.done else "resume", str(run.folder)]
     echo(f"{run.status}: {run.number} updates in {run.seconds:.0f} s; next: {program()} {shlex.join(follow)}")
     if (saved := saves(run))["count"]:
         echo(

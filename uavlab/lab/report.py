@@ -23,7 +23,7 @@ from uavlab.lab.plots.views import views
 from uavlab.lab.run_files import RunFiles, Scoring
 from uavlab.lab.seeds import NO_METRIC, Group, Log, describe, group_runs, seeds_of
 from uavlab.storage.files import require_writable
-from uavlab.workers.names import trusting
+from uavlab.workers.names import trust_option
 
 SCALES = ((120, 1, "s"), (7200, 60, "min"), (math.inf, 3600, "h"))  # of times, by their largest seconds
 
@@ -202,7 +202,7 @@ def _commands(run: RunFiles) -> list[str]:
     commands.append(["evaluate", folder, "--episodes", str(how.episodes), *options])
     commands += [["fly", folder, *options]] if run.flies else []
     first = str(run.status.get("command") or "# started from Python, with the settings below")
-    trusted = trusting(run.config.preset)
+    trusted = trust_option(run.config.preset)
     return [first, *(f"{program()} {shlex.join([*trusted, *words])}" for words in commands)]
 
 

@@ -17,7 +17,7 @@ from uavlab.lab.plots.style import add_curve, blank, in_lines, pen, plain, short
 from uavlab.lab.plots.views import views
 from uavlab.sweeps.driver import TRIALS, Row
 from uavlab.sweeps.table import ALL, Summary, SweepTable, settings_text
-from uavlab.workers.names import trusting
+from uavlab.workers.names import trust_option
 
 NAME = "report.html"  # in the folder of a sweep
 STEPS = 101  # thresholds of a profile
@@ -69,7 +69,7 @@ def write_sweep_report(table: SweepTable) -> Path:
 def _commands(table: SweepTable, row: Row) -> list[str]:
     """Return commands for the run of a trial; code that its folder alone may not start is named."""
     name, folder = row["preset"], str(table.folder / TRIALS / row["trial"])
-    return [f"{program()} {shlex.join([*trusting(name), command, folder])}" for command in ("evaluate", "report")]
+    return [f"{program()} {shlex.join([*trust_option(name), command, folder])}" for command in ("evaluate", "report")]
 
 
 def _failures(table: SweepTable) -> list[list[str]]:

@@ -175,8 +175,8 @@ def require_configurable(trials: Iterable[Trial], some: bool = False) -> None:
             varied = ", ".join(f"{name}={value}" for name, value in trial.varied.items())
             wrong.setdefault(str(error).removesuffix("."), varied)
     texts = [f"{text} (with {varied})" if varied else text for text, varied in wrong.items()]
-    if refused > (len(unlike) - 1 if some else 0):
-        raise ConfigError(f"sweep: {'; '.join(texts[:MAX_LISTED])}. Change settings or grid.")
+    if texts and (not some or refused == len(unlike)):
+        raise ConfigError(f"sweep: {'; '.join(texts[:MAX_LISTED])}. Change settings, grid or search.")
 
 
 def run_trial(folder: Path, request: Mapping[str, Any], stop: Event) -> Result | None:

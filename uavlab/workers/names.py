@@ -131,8 +131,8 @@ def require_trusted(folder: Path, name: str) -> None:
         )
 
 
-def trusting(name: str) -> list[str]:
-    """Return the words by which a command may start code of a run's folder; none where it may anyway."""
+def trust_option(name: str) -> list[str]:
+    """Return the option that lets a command start the environment of a run; empty where it needs none."""
     return ["--env", name] if is_external(name) and not is_installed(name) else []
 
 

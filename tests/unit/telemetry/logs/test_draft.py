@@ -46,6 +46,14 @@ def test_times(tmp_path: Path, columns: dict, expected: dict) -> None:
     assert draft(tmp_path, **columns, x=0)["time"] == expected["time"]
 
 
+def test_units_that_would_fit_too_are_named(tmp_path: Path) -> None:
+    """Neither a unit in the name nor time, whose steps decide, leaves a choice."""
+    draft(tmp_path, **{"t": SECONDS, "gyro_x": (-29, 0, 29), "gyro_y [rad/s]": (-29, 0, 29)})
+    lines = {line.strip().partition(":")[0]: line for line in (tmp_path / "m.yaml").read_text().splitlines()}
+    assert "deg/s" in lines["p"].partition("; others would fit, too: ")[2]
+    assert not any("would fit" in lines[name] for name in ("q", "time"))
+
+
 @pytest.mark.parametrize(
     ("fields", "value", "columns", "unit"),
     [

@@ -195,3 +195,10 @@ def test_a_parameter_that_is_text_is_ignored(tmp_path: Path) -> None:
     before = ulog_writer.message("P", bytes([len(typed)]) + typed + b"ab")
     (tmp_path / "a.ulg").write_bytes(ulog_writer.ulog(ulog_writer.position(3), outputs(), before=before))
     assert read_log(tmp_path / "a.ulg").notes[0].startswith("vehicle: unknown type, ")
+
+
+def test_a_draft_keeps_what_is_not_known_of_the_vehicle(tmp_path: Path) -> None:
+    read(tmp_path, outputs())
+    draft_mapping(tmp_path / "a.ulg", tmp_path / "mapping.yaml")
+    (line,) = [line for line in (tmp_path / "mapping.yaml").read_text().splitlines() if "unknown type" in line]
+    assert line.startswith("  motor_1: ")
