@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial, wraps
+from importlib import import_module
 from threading import Thread
 from types import FunctionType
 from typing import Any, TypeVar
@@ -113,6 +114,8 @@ def check_vector_instructions() -> Thread:
 
     thread = Thread(target=check, name="vector instructions")  # no daemon: those may not end within an import
     if not torch.cuda.is_available():
+        with suppress(ImportError):  # it changes the list of finders, which makes an import of another thread fail
+            import_module("setuptools")
         thread.start()
     return thread
 

@@ -1,5 +1,7 @@
 """Wrappers do not change results; where one cannot work, it warns once and the plain function runs."""
 
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from importlib import import_module
@@ -130,6 +132,9 @@ def test_vector_instructions_are_checked_once_and_beside(monkeypatch: pytest.Mon
     from torch._inductor import cpu_vec_isa
 
     calls: list[str] = []
+    earlier = wrappers.check_vector_instructions()  # of another test
+    if earlier.is_alive():
+        earlier.join()
 
     def refuse() -> None:
         calls.append(current_thread().name)
@@ -143,3 +148,34 @@ def test_vector_instructions_are_checked_once_and_beside(monkeypatch: pytest.Mon
     wrappers.check_vector_instructions().join()
     assert calls == ["vector instructions"]
     wrappers.check_vector_instructions.cache_clear()
+
+
+FINDERS = """
+import sys
+import threading
+from uavlab.runtime.wrappers import check_vector_instructions
+
+class Finders(list):
+    def change(self, method, *arguments):
+        if threading.current_thread() is not threading.main_thread():
+            print(method.__name__)
+        method(self, *arguments)
+
+    def insert(self, *arguments):
+        self.change(list.insert, *arguments)
+
+    def remove(self, *arguments):
+        self.change(list.remove, *arguments)
+
+sys.meta_path = Finders(sys.meta_path)
+check_vector_instructions().join()
+import torch.utils.cpp_extension
+print("done")
+"""
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the check then waits for its first use")
+def test_the_check_of_vector_instructions_leaves_the_finders_of_modules_alone() -> None:
+    """An import skips a finder, and misses its module, where another thread takes one out of the list."""
+    printed = subprocess.run([sys.executable, "-c", FINDERS], capture_output=True, text=True, check=True).stdout
+    assert printed == "done\n"
