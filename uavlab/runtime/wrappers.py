@@ -114,7 +114,7 @@ def check_vector_instructions() -> Thread:
 
     thread = Thread(target=check, name="vector instructions")  # no daemon: those may not end within an import
     if not torch.cuda.is_available():
-        with suppress(ImportError):  # it changes the list of finders, which makes an import of another thread fail
+        with suppress(ImportError):  # changes sys.meta_path; if the thread did, an import here could miss its module
             import_module("setuptools")
         thread.start()
     return thread

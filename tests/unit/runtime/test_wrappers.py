@@ -169,7 +169,6 @@ class Finders(list):
 
 sys.meta_path = Finders(sys.meta_path)
 check_vector_instructions().join()
-import torch.utils.cpp_extension
 print("done")
 """
 
