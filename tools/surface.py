@@ -99,12 +99,15 @@ def read_help(*words: str) -> dict[str, list[str]]:
 
 
 def list_settings(presets: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return type, range and meaning of each setting of each preset, and its value there."""
-    tables = {}
+    """Return the value of each setting of each preset, and type, range and meaning of each setting by its name."""
+    tables: dict[str, dict[str, str]] = {}
+    texts: dict[str, set[str]] = {}
     for preset in presets:
         rows = read_json("settings", preset)["rows"]
-        tables[preset] = {row["name"]: f"{row['value']} | {row['kind']} | {row['meaning']}" for row in rows}
-    return tables
+        tables[preset] = {row["name"]: str(row["value"]) for row in rows}
+        for row in rows:
+            texts.setdefault(row["name"], set()).add(f"{row['kind']} | {row['meaning']}")
+    return {**tables, "texts": {name: " or ".join(sorted(kinds)) for name, kinds in sorted(texts.items())}}
 
 
 def list_toggles() -> dict[str, Any]:
