@@ -18,12 +18,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from tools.lean import masac, ppo
 from uavlab.core.rng import Streams
 from uavlab.envs.leader_follower import steer
 from uavlab.evaluation import episodes
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
+from uavlab.lean import masac, ppo
 from uavlab.training import training
 
 PRESET = "leader_follower_quick"

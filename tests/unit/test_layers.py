@@ -1,7 +1,6 @@
 """Imports point down, hot code never waits for the host, and no data file can make uavlab run code."""
 
 import ast
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "uavlab"
 FLOORS = {
-    "core": 0,
+    **dict.fromkeys(("core", "lean"), 0),
     **dict.fromkeys(("ops", "storage"), 1),
     **dict.fromkeys(("nets", "envs", "runtime", "workers"), 2),
     **dict.fromkeys(("profiling", "replay"), 3),
@@ -185,60 +184,3 @@ subprocess.run(["git"], shell=False)
 """
     assert list(complaints(source, "envs/leader_follower/env.py")) == []
     assert list(complaints("value = loss.item()\nprint(value)\nx.cpu().numpy()", "experiment/run.py")) == []
-
-
-def wings() -> dict[str, str]:
-    """Return the classes of environments, learners and collectors, and the folder that alone may ask for each."""
-    folders = ["telemetry", "collectors"]
-    folders += [f"{wing}/{path.name}" for wing in ("envs", "learners") for path in (PACKAGE / wing).glob("*/")]
-    trees = ((folder, ast.parse(path.read_text())) for folder in folders for path in (PACKAGE / folder).rglob("*.py"))
-    return {node.name: folder for folder, tree in trees for node in tree.body if isinstance(node, ast.ClassDef)}
-
-
-WINGS = wings()
-
-
-def kind_questions(source: str, path: str) -> Iterator[str]:
-    """Return every question which kind of environment, learner or source something is, outside the kind's folder."""
-    tree = ast.parse(source)
-    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    standard = {name.name for node in imports if not (node.module or "").startswith("uavlab") for name in node.names}
-    aliases = {name.asname or name.name: name.name for node in imports for name in node.names}
-    for node in ast.walk(tree):
-        asked = ""
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
-            asked = ast.unparse(node.args[1])
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "hasattr":
-            if len(node.args) > 1 and ast.unparse(node.args[1]) in ("'spec'", "'choices'"):
-                yield f"{path}:{node.lineno}: {ast.unparse(node)}"
-        elif isinstance(node, ast.Compare):
-            asked = " ".join(ast.unparse(side) for side in (node.left, *node.comparators))
-            if re.search(r"\.task\.(learner|entry|collector|environment)\b", asked):
-                yield f"{path}:{node.lineno}: {asked}"
-            asked = asked if "type(" in asked else ""
-        for name in re.findall(r"\w+", asked):
-            kind = aliases.get(name, name)
-            if kind in WINGS and kind not in standard and not path.startswith(WINGS[kind]):
-                yield f"{path}:{node.lineno}: {asked}"
-
-
-def test_nobody_outside_a_wing_asks_for_its_kind() -> None:
-    paths = sorted(str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py"))
-    assert [line for path in paths for line in kind_questions((PACKAGE / path).read_text(), path)] == []
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "isinstance(config.learner, COMAConfig)",
-        "issubclass(kind, (Telemetry, int))",
-        "hasattr(config.env, 'spec')",
-        "from uavlab.envs.mapping.env import Mapping as MappingEnv\ntype(env) is MappingEnv",
-        "config.task.learner == 'masac'",
-        "config.task.entry is LEARNERS['masac']",
-    ],
-)
-def test_each_question_is_caught(source: str) -> None:
-    assert list(kind_questions(source, "experiment/run.py")) != []
-    assert list(kind_questions("isinstance(x, COMAConfig)", "learners/coma/x.py")) == []
-    assert list(kind_questions("from collections.abc import Mapping\nisinstance(x, Mapping)", "lab/x.py")) == []

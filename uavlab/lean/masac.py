@@ -1,6 +1,6 @@
 """Multi-agent soft actor-critic (MASAC), whole in one file: a leader flies to a goal, a follower keeps formation.
 
-    python -m tools.lean.masac  # or python masac.py: the file needs torch alone
+    python -m uavlab.lean.masac  # or python masac.py: the file needs torch alone
 
 The file reads from top to bottom: settings, random numbers, worlds, replay, networks, learner, loop. Task and numbers
 are those of the preset ``leader_follower_quick``, and the package computes the same from the same random numbers; it is

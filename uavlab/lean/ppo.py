@@ -1,6 +1,6 @@
 """Multi-agent PPO (MAPPO), whole in one file: a leader flies to a goal, a follower keeps formation.
 
-    python -m tools.lean.ppo  # or python ppo.py: the file needs torch alone
+    python -m uavlab.lean.ppo  # or python ppo.py: the file needs torch alone
 
 The file reads from top to bottom: settings, random numbers, worlds, networks, learner, loop. The task is that of the
 preset ``leader_follower_quick``, the numbers are those of the learner ``mappo``, and the package computes the same from
