@@ -15,10 +15,11 @@ setup: ## install the pinned packages into .venv; PYTHON=python3.12 chooses Pyth
 tour: setup ## train, compare and look at the results in one notebook
 	@$(BIN)/uavlab notebook tour -p out_dir runs/tour/run --out runs/tour/tour.ipynb
 
-test: setup ## check style and types, run unit tests, contracts and the tour
+test: setup ## check style, types and imports, run unit tests, contracts and the tour
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 	$(BIN)/pytest $(CASES) tests/unit tests/contracts notebooks/*_tour.ipynb
 
 proofs: setup ## run the proofs that need processes, devices, kernels or a browser, and every notebook

@@ -1,7 +1,7 @@
 """The parts of the build that pyproject.toml cannot state: the description without relative links, and the data.
 
-The wheel brings the notebooks without outputs, the records and the two trained runs, as ``uavlab/data``, which has the
-folders of a checkout.
+The wheel brings the notebooks without outputs, the records and the two trained runs, as ``uavlab_lab/data``, which has
+the folders of a checkout.
 """
 
 import json
@@ -39,7 +39,7 @@ class WithData(build_py):
         """Copy the modules, then the data; an editable installation finds the data in the checkout."""
         super().run()
         for source in () if self.editable_mode else sorted(path for each in DATA for path in ROOT.glob(each)):
-            target = Path(self.build_lib, "uavlab", "data", source.relative_to(ROOT))
+            target = Path(self.build_lib, "uavlab_lab", "data", source.relative_to(ROOT))
             target.parent.mkdir(parents=True, exist_ok=True)
             if source.suffix == ".ipynb":
                 target.write_text(without_outputs(source.read_text(encoding="utf-8")), encoding="utf-8")

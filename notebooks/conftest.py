@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from uavlab.lab.headless.runner import short_name
+from uavlab_lab.headless.runner import short_name
 
 HERE = Path(__file__).parent
 PICTURE = "image/svg+xml"

@@ -12,9 +12,9 @@ from typing import Any
 
 from tools.gpu_check.groups import cycle_config, sizes_of
 from tools.gpu_check.relations import contradictions
-from uavlab.benchmarks.claims import report
-from uavlab.benchmarks.claims.ledger import ledger
 from uavlab.benchmarks.registry import format_rows
+from uavlab_lab.claims import report
+from uavlab_lab.claims.ledger import ledger
 
 Record = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[1]

@@ -13,11 +13,11 @@ from typing import Any
 import plotly.graph_objects as go
 
 import uavlab as ul
-from uavlab.lab import films
-from uavlab.lab.plots.flight import stills
-from uavlab.lab.plots.style import short
 from uavlab.telemetry.predict import Prediction, predict_log
-from uavlab_notebooks.telemetry import draw_prediction, write_flight
+from uavlab_lab import films
+from uavlab_lab.lessons.telemetry import draw_prediction, write_flight
+from uavlab_lab.plots.flight import stills
+from uavlab_lab.plots.style import short
 
 FIGURES = Path(__file__).parents[1] / "figures"
 SIZE = (894, 500)  # px; GitHub shows a README this wide

@@ -11,8 +11,8 @@ from typing import Any
 import plotly.graph_objects as go
 
 from tools.tables import records
-from uavlab.lab.headless import pictures
-from uavlab.lab.plots.learners import learning_record, score_text
+from uavlab_lab.headless import pictures
+from uavlab_lab.plots.learners import learning_record, score_text
 
 NAME = "bench_learners"
 ROOT = records.ROOT

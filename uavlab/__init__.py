@@ -31,6 +31,8 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
+from uavlab.core.installation import VERSION
+
 if TYPE_CHECKING:
     from uavlab.api import cross_play, evaluate, export, load, make, resume, start, train, transfer
     from uavlab.benchmarks.registry import bench, suite
@@ -68,13 +70,14 @@ if TYPE_CHECKING:
     from uavlab.testing import check_env, check_learner
     from uavlab.workers.registration import external
 
+__version__ = VERSION
+
 # Idle OpenMP threads that spin starve a shared core; the variable must be set before torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # Large tensors come in large pages where Linux grants them: fresh small ones cost three times what is written to them.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
-__version__ = "0.1.0"
 
 _NAMES = {
     "api": ("cross_play", "train", "start", "resume", "load", "evaluate", "export", "make", "transfer"),

@@ -12,7 +12,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from uavlab.arguments import Trained, config_of, run_folders, trained_policy
-from uavlab.core.extras import require
+from uavlab.core.extras import load_lab, require
 from uavlab.core.protocols import Env
 from uavlab.core.text import one_line
 from uavlab.experiment import policy as policies
@@ -54,9 +54,7 @@ def fly(
         MissingPackageError: Packages that draw are not installed.
         ResourceError: The file cannot be written, or there is no browser to draw a film.
     """
-    from uavlab.lab import films
-    from uavlab.lab.plots import flight
-
+    films, flight = load_lab("films", "fly"), load_lab("plots.flight", "fly")
     if out is not None:
         films.require_kind(Path(out))
     if policy is None:
@@ -103,11 +101,9 @@ def report(
         MissingPackageError: Packages that draw are not installed.
         ResourceError: The page cannot be written.
     """
-    from uavlab.lab.report import write_report
-    from uavlab.lab.run_files import Scoring
-
-    folders, scoring = run_folders("report", runs), Scoring(episodes, seed, mean_action, device)
-    page, missing = write_report(folders, None if out is None else Path(out), scoring)
+    scoring = load_lab("run_files", "report").Scoring(episodes, seed, mean_action, device)
+    folders, page = run_folders("report", runs), None if out is None else Path(out)
+    page, missing = load_lab("report", "report").write_report(folders, page, scoring)
     for note in missing:
         warnings.warn(one_line(note), stacklevel=2)
     return page
@@ -143,8 +139,6 @@ def sweep(what: Mapping[str, Any] | str | Path, out: str | Path, *, progress: bo
 def run_and_report(spec: Sweep, out: Path, stop: Event, progress: bool = True) -> tuple[SweepTable, Path]:
     """Run a sweep, write its table and its page, and return both; ``stop`` ends it early."""
     require("sweep", "sweep", "pyarrow", "plotly")
-    from uavlab.lab.sweep_report import write_sweep_report
-
     rows, live = [], sys.stderr.isatty() or "ipykernel" in sys.modules
     seconds = 0.5 if live else 60
     bar = tqdm(total=spec.count, unit="trial", disable=not progress, mininterval=seconds, delay=1e-3)  # not yet
@@ -156,4 +150,4 @@ def run_and_report(spec: Sweep, out: Path, stop: Event, progress: bool = True) -
                 bar.write(one_line(f"{row['trial']}: {row['status']}: {row['reason']}"), file=sys.stderr)
     table = SweepTable(out.resolve(), spec, tuple(sorted(rows, key=lambda row: row["number"])))
     table.write()
-    return table, write_sweep_report(table)
+    return table, load_lab("sweep_report", "sweep").write_sweep_report(table)

@@ -9,8 +9,8 @@ from tests.support.fixtures_config import TINY
 from tests.support.registries import registered
 from uavlab.benchmarks import profile_run, trials
 from uavlab.benchmarks.profile_run import format_profile, profile_preset
-from uavlab.benchmarks.suites import external, mapping, ranks, runs
-from uavlab.benchmarks.suites.update import RUNGS, ladder_suite
+from uavlab_lab.suites import external, mapping, ranks, runs
+from uavlab_lab.suites.update import RUNGS, ladder_suite
 
 UNCOMPILED = {name: rung for name, rung in RUNGS.items() if "compile" not in rung}
 

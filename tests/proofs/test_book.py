@@ -8,7 +8,7 @@ import nbformat
 import pytest
 
 from tests.support.lab_browser import browsing
-from uavlab.lab.headless.strip_outputs import FIGURE
+from uavlab_lab.headless.strip_outputs import FIGURE
 
 pytest.importorskip("sphinx", reason="sphinx is not installed")
 ROOT = Path(__file__).parents[2]

@@ -13,10 +13,10 @@ from tests.support.lab_browser import CURRENT, TOKEN, OpenNotebook, answer, brow
 from tests.support.processes import left_behind
 from tests.support.sweeps import table
 from tests.support.tiny_notebook import Write
-from uavlab.lab.headless.report import report
-from uavlab.lab.headless.runner import notebook_path, run_notebook
-from uavlab.lab.headless.strip_outputs import strip
-from uavlab.lab.sweep_report import write_sweep_report
+from uavlab_lab.headless.report import report
+from uavlab_lab.headless.runner import notebook_path, run_notebook
+from uavlab_lab.headless.strip_outputs import strip
+from uavlab_lab.sweep_report import write_sweep_report
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.browser
 
 PARAMETERS = ("seed: int = 0", "parameters")
 PANEL = """from ipywidgets import HTML, Button
-from uavlab.lab.widgets import Panel, Stop, guard, stoppable
+from uavlab_lab.widgets import Panel, Stop, guard, stoppable
 title, status = HTML("<h2>Before</h2>"), HTML()
 
 @guard(status)
@@ -40,8 +40,8 @@ buttons[0].on_click(redraw)
 buttons[1].on_click(fail)
 Panel([title, *buttons, status], "Two buttons.")"""
 FIGURES = """import plotly.graph_objects as go
-from uavlab.lab.plots.style import blank
-from uavlab.lab.plots.views import views
+from uavlab_lab.plots.style import blank
+from uavlab_lab.plots.views import views
 def draw(name, agents):
     figure = blank(name, "agents", "ms", height={"Before": 300, "After": 700}[name], caption="word " * 30)
     return figure.add_scatter(y=[1, agents])

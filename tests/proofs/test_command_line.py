@@ -81,7 +81,7 @@ def test_libraries_of_formats_are_imported_late() -> None:
 
 def test_checking_parameters_does_not_import_the_runner() -> None:
     code = (
-        "import sys, uavlab.lab.headless.parameters as _; "
+        "import sys, uavlab_lab.headless.parameters as _; "
         "print({'papermill', 'nbformat', 'ruamel', 'torch'} & set(sys.modules))"
     )
     got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

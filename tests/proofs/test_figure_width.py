@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.lab_browser import OpenNotebook, Watched, browsing, serving
 from tests.support.processes import PATIENCE
-from uavlab.lab.headless.runner import notebook_path
+from uavlab_lab.headless.runner import notebook_path
 
 pytestmark = pytest.mark.browser
 

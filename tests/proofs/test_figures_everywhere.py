@@ -16,8 +16,8 @@ import pytest
 from tests.conftest import NOTEBOOKS
 from tests.support.figure_faults import FAULTS
 from tests.support.lab_browser import OpenNotebook, browsing, busy_cores, serving
-from uavlab.lab.headless.runner import short_name
-from uavlab.lab.headless.strip_outputs import FIGURE
+from uavlab_lab.headless.runner import short_name
+from uavlab_lab.headless.strip_outputs import FIGURE
 
 pytestmark = [pytest.mark.browser, pytest.mark.soak]
 

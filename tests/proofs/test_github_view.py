@@ -13,7 +13,7 @@ from nbconvert import HTMLExporter
 
 from tests.conftest import NOTEBOOKS
 from tests.support.lab_browser import browsing
-from uavlab.lab.headless.strip_outputs import FIGURE, PICTURE, WIDGET
+from uavlab_lab.headless.strip_outputs import FIGURE, PICTURE, WIDGET
 
 NAMES = sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb"))
 TABLES = {"table", "thead", "tbody", "tr", "th", "td"}

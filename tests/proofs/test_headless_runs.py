@@ -16,8 +16,8 @@ from jupyter_client.manager import start_new_kernel
 from tests.support.processes import left_behind
 from tests.support.tiny_notebook import PARAMETERS, Write
 from uavlab.core.errors import ResourceError
-from uavlab.lab.headless import runner
-from uavlab.lab.headless.runner import NotebookRun, run_notebook
+from uavlab_lab.headless import runner
+from uavlab_lab.headless.runner import NotebookRun, run_notebook
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ class TestRuns:
         assert run.exit_code == 138
 
     def test_a_refused_range_has_the_code_of_a_wrong_setting(self, write: Write, tmp_path: Path) -> None:
-        check = "from uavlab.lab.headless.parameters import parameters\nlow = 0\n"
+        check = "from uavlab_lab.headless.parameters import parameters\nlow = 0\n"
         check += "P = parameters(globals(), seed=(int, low, 9))"  # no literal, so only the kernel knows the range
         run = run_notebook(write(("seed: int = 0", "parameters"), check), {"seed": 10}, tmp_path / "o.ipynb")
         assert run.exit_code == 2
@@ -197,7 +197,7 @@ def test_papermill_alone_tells_untruths(write: Write, tmp_path: Path) -> None:
 
 ENDLESS = """
 import time
-from uavlab.lab.widgets import Stop, stoppable
+from uavlab_lab.widgets import Stop, stoppable
 stop = Stop()
 def steps():
     try:

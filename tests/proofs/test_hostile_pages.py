@@ -7,13 +7,13 @@ from typing import Any
 import plotly.graph_objects as go
 import pytest
 
-import uavlab.lab.page
+import uavlab_lab.page
 from tests.support.hostile import HOSTILE
 from tests.support.lab_browser import browsing
 from tests.support.registries import registered_outside
 from tests.unit import test_hostile_strings as renderers
-from uavlab.lab import films
-from uavlab.lab.headless.pictures import draw
+from uavlab_lab import films
+from uavlab_lab.headless.pictures import draw
 
 pytestmark = pytest.mark.browser
 
@@ -70,7 +70,7 @@ def write(folder: Path, page: str) -> Path:
 
 def figures_page(words: Any, folder: Path) -> str:
     """Return a page of all figures, with a scene that a user wrote with raw strings."""
-    page = uavlab.lab.page.Page(words[0])
+    page = uavlab_lab.page.Page(words[0])
     for figure in renderers.draw(words):
         page.add_figure(figure)
     return page.html()
@@ -109,7 +109,7 @@ def test_a_raw_scene_runs_nothing_either(chromium: Any, tmp_path: Path) -> None:
 def test_a_page_that_does_not_escape_is_stopped_by_its_policy_and_caught_without(
     chromium: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(uavlab.lab.page, "markup", str)
+    monkeypatch.setattr(uavlab_lab.page, "markup", str)
     page = renderers.report(HOSTILE, tmp_path)
     guarded = visit(chromium, write(tmp_path / "guarded", page))
     assert guarded["ran"] is None

@@ -26,7 +26,7 @@ run = Run(tiny(**{SETTINGS}), Path("run"))
 LOOPS = {
     "plain": "for progress in run.train():\n    pass",
     "stoppable": (
-        "from uavlab.lab.widgets import Stop, stoppable\n"
+        "from uavlab_lab.widgets import Stop, stoppable\n"
         "async for progress in stoppable(run.train(), Stop()):\n    pass"
     ),
 }

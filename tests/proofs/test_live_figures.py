@@ -18,9 +18,9 @@ PATIENCE_MS = 240_000
 SETUP = """import plotly.graph_objects as go
 import uavlab as ul
 from IPython.display import display
-from uavlab.lab.live_run import train
-from uavlab.lab.plots import charts
-from uavlab.lab.plots.views import views
+from uavlab_lab.live_run import train
+from uavlab_lab.plots import charts
+from uavlab_lab.plots.views import views
 tiny = {"hidden": 16, "batch": 16, "worlds": 8, "learning_starts": 32, "updates": 4, "threads": 1}
 tiny |= {"evaluate_every": 4, "evaluate_episodes": 1}
 rows = [{"setting": "a", "agents": n, "over_first": 2.0, "low": 1.9, "high": 2.1, "ms": 1.0 * n} for n in (2, 4)]

@@ -29,19 +29,19 @@ SMALL = {
 }  # orders wait for scores
 SETUP = f"""import threading
 import uavlab as ul
-from uavlab.lab import panel
+from uavlab_lab import panel
 run = ul.start("leader_follower_quick", out="run", settings={SMALL})"""
 SHOW = "shown = panel(run)"
 THREADS = "print(*(each.name for each in threading.enumerate() if each.name.startswith('train')))"
-GO_ON = """from uavlab.lab import panel
+GO_ON = """from uavlab_lab import panel
 shown = panel("run")"""
 ONE_THREAD = "train leader_follower_quick"
 KERNEL_ENDED = ("widget model not found", "Could not restore the debugger state")  # what JupyterLab logs of itself then
 HOSTILE_PANEL = """import ipywidgets
 from IPython.display import HTML, display
 from tests.support import hostile_panel
-from uavlab.lab import panel
-from uavlab.lab.live import pictures
+from uavlab_lab import panel
+from uavlab_lab.live import pictures
 hostile_panel.register()
 shown = panel(hostile_panel.begin("failing"))
 hostile_panel.failing(shown.trainer.run, 5, hostile_panel.HOSTILE[4])"""

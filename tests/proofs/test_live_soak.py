@@ -27,7 +27,7 @@ MOST_GROWTH = {"kernel": 30, "heap": 6, "nodes": 300}  # in all; a checkpoint ta
 SETUP = """import asyncio, json, os, time
 from pathlib import Path
 import uavlab as ul
-from uavlab.lab import panel
+from uavlab_lab import panel
 run = ul.start("leader_follower_quick", out="run", settings={"updates": 10_000_000, "evaluate_every": 1000})
 shown = panel(run)
 Path("pid").write_text(str(os.getpid()))"""

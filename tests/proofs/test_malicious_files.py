@@ -16,7 +16,7 @@ from tests.support import malicious_files
 from tests.support.malicious_files import GALLERY, complaint
 from uavlab.core import text
 from uavlab.experiment import config
-from uavlab.lab.headless.report import report
+from uavlab_lab.headless.report import report
 
 MOST_MEMORY = 2**30  # bytes, the interpreter with torch among them
 

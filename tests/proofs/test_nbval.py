@@ -10,8 +10,8 @@ import pytest
 from nbval.plugin import get_sanitize_patterns
 
 from tests.support.tiny_notebook import write_notebook
-from uavlab.lab.headless.runner import run_notebook
-from uavlab.lab.headless.strip_outputs import find_faults, strip
+from uavlab_lab.headless.runner import run_notebook
+from uavlab_lab.headless.strip_outputs import find_faults, strip
 
 ROOT = Path(__file__).parents[2]
 CONFIGURATION = (
@@ -28,7 +28,7 @@ print(object(), uuid.uuid4(), datetime.datetime.now(), f"{time.time() % 7:.3f} s
 print({"a", "b", "c", "d"})"""
 SHOWS = """import plotly.graph_objects as go
 from ipywidgets import Checkbox
-from uavlab.lab.widgets import Panel
+from uavlab_lab.widgets import Panel
 go.Figure(go.Scatter(y=[1, 2])).show()
 Panel([Checkbox()], "A box to tick.")"""
 RESULT = "print('improved:', 3 > 2)"

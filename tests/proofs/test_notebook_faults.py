@@ -290,18 +290,18 @@ def mutant(change: str) -> tuple[str, ...]:
             "false complete, by exit code",
         ),
         (
-            mutant("from contextlib import nullcontext; from uavlab.lab.headless import kernel\n"
+            mutant("from contextlib import nullcontext; from uavlab_lab.headless import kernel\n"
                    "kernel.Watchdog.signals = lambda self: nullcontext()"),
             Fault("SIGTERM", {143}, at(2, SLEEP), signals=(TERM,)),
             "an executed notebook is missing",
         ),
         (
-            mutant("from uavlab.lab.headless import runner\nrunner.DEAD_KERNEL = 0"),
+            mutant("from uavlab_lab.headless import runner\nrunner.DEAD_KERNEL = 0"),
             Fault("killed", {138}, at(3, DIE)),
             "false complete, by the notebook",
         ),
         (
-            mutant("from uavlab.lab.headless import kernel\nkernel.WITH_PARENT = []"),
+            mutant("from uavlab_lab.headless import kernel\nkernel.WITH_PARENT = []"),
             Fault("kill -9", {-9}, at(2, DEAF), signals=(KILL,), written=False),
             "1 processes outlived the runner",
         ),

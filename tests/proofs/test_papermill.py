@@ -13,9 +13,9 @@ import pytest
 from ruamel.yaml import YAML
 
 from uavlab.core.installation import ROOT
-from uavlab.lab.headless.parameters import declared_parameters
-from uavlab.lab.headless.runner import short_name
-from uavlab.lab.headless.strip_outputs import figures
+from uavlab_lab.headless.parameters import declared_parameters
+from uavlab_lab.headless.runner import short_name
+from uavlab_lab.headless.strip_outputs import figures
 
 NOTEBOOKS = [path for path in sorted((ROOT / "notebooks").glob("*.ipynb")) if declared_parameters(path)]
 FEW = ("tour", "live", "claims")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.lab_browser import OpenNotebook, browsing, serving
-from uavlab.lab.headless.runner import notebook_path
+from uavlab_lab.headless.runner import notebook_path
 
 PATIENCE_MS = 240_000  # for a loaded machine; a quiet one needs a tenth
 

@@ -122,7 +122,7 @@ def test_the_base_says_what_else_is_needed(clean: Path, tmp_path: Path) -> None:
 def test_jupyterlab_finds_our_extension(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     data = f"{wheel.name.removesuffix('-py3-none-any.whl')}.data/data"
-    for folder in ("uavlab/lab/labextensions/uavlab", f"{data}/share/jupyter/labextensions/uavlab"):
+    for folder in ("notebooks/uavlab_lab/labextensions/uavlab", f"{data}/share/jupyter/labextensions/uavlab"):
         assert {f"{folder}/package.json", f"{folder}/static/remoteEntry.js"} <= names
 
 

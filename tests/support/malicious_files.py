@@ -32,8 +32,8 @@ from uavlab.core.text import one_line
 from uavlab.experiment import policy
 from uavlab.experiment.config import configure, parse_setting, read_yaml
 from uavlab.experiment.run_dir import run_name
-from uavlab.lab.headless.parameters import check_values, declared_parameters, read_parameters
 from uavlab.storage import checkpoint
+from uavlab_lab.headless.parameters import check_values, declared_parameters, read_parameters
 
 Reader = Callable[[], object]
 Content = str | bytes | Callable[[Path], object]

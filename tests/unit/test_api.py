@@ -324,9 +324,9 @@ class TestReport:
             ul.report(pair, tmp_path / "file" / "page.html")
 
     def test_without_the_extra(self, pair: ul.Run, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name in [name for name in sys.modules if name.startswith("uavlab.lab")]:
+        for name in [name for name in sys.modules if name.startswith("uavlab_lab")]:
             monkeypatch.delitem(sys.modules, name)
-        monkeypatch.setattr("uavlab.core.extras.find_spec", lambda package: None)
+        monkeypatch.setitem(sys.modules, "plotly", None)
         with pytest.raises(ul.MissingPackageError, match=r'pip install "uavlab\[lab\]"'):
             ul.report(pair)
 

@@ -29,19 +29,19 @@ from uavlab.core.types import Group, Metric
 from uavlab.experiment.run import Run
 from uavlab.experiment.scores import Scores
 from uavlab.experiment.symptoms import Finding
-from uavlab.lab import films, live_run, page, widgets
-from uavlab.lab.headless import report as notebook_page
-from uavlab.lab.headless.strip_outputs import FIGURE
-from uavlab.lab.plots import beside, charts, flight, observations, style, tables, views
-from uavlab.lab.plots.charts import Table
-from uavlab.lab.plots.svg import line_chart
-from uavlab.lab.report import write_report
-from uavlab.lab.run_files import Scoring
-from uavlab.lab.sweep_report import write_sweep_report
 from uavlab.runtime.toggles import TOGGLES, Toggles
 from uavlab.storage.board import About, Board
 from uavlab.sweeps.spec import Sweep
 from uavlab.sweeps.table import SweepTable
+from uavlab_lab import films, live_run, page, widgets
+from uavlab_lab.headless import report as notebook_page
+from uavlab_lab.headless.strip_outputs import FIGURE
+from uavlab_lab.plots import beside, charts, flight, observations, style, tables, views
+from uavlab_lab.plots.charts import Table
+from uavlab_lab.plots.svg import line_chart
+from uavlab_lab.report import write_report
+from uavlab_lab.run_files import Scoring
+from uavlab_lab.sweep_report import write_sweep_report
 
 Words = Sequence[str]
 SMALL = {"updates": 4, "evaluate_every": 2, "evaluate_episodes": 2, "log_every": 2, "worlds": 4, "learner": "reinforce"}
@@ -243,7 +243,7 @@ def unescaped(render: Callable[[Words, Path], str], folder: Path) -> bool:
         (page, "markup", report_of_seeds),
         (tables, "markup", report),
         (widgets, "markup", status_lines),
-        ("uavlab.lab.plots.svg", "markup", live_curve),
+        ("uavlab_lab.plots.svg", "markup", live_curve),
         (tables, "markup", executed_notebook),
         ("uavlab.core.cards", "markup", cards),
         (page, "markup", sweep_page),

@@ -30,13 +30,13 @@ def test_the_version_stands_in_one_place() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert "version" in project["project"]["dynamic"]
     assert "version" not in project["project"]
-    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "uavlab.__version__"}
-    line = f'__version__ = "{uavlab.__version__}"'
-    assert (ROOT / "uavlab" / "__init__.py").read_text().count(line) == 1
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "uavlab.core.installation.VERSION"}
+    line = f'VERSION = "{uavlab.__version__}"'
+    assert (ROOT / "uavlab" / "core" / "installation.py").read_text().count(line) == 1
 
 
 def test_the_extension_of_jupyterlab_has_the_version_of_the_package() -> None:
-    package = ROOT / "uavlab" / "lab" / "labextensions" / "uavlab" / "package.json"
+    package = ROOT / "notebooks" / "uavlab_lab" / "labextensions" / "uavlab" / "package.json"
     assert json.loads(package.read_text())["version"] == uavlab.__version__
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from tools import tables
 from tools.tables import records as parts
-from uavlab.benchmarks.claims.ledger import ledger
-from uavlab.benchmarks.claims.report import count_verdicts, rows
 from uavlab.benchmarks.timing import ENOUGH
+from uavlab_lab.claims.ledger import ledger
+from uavlab_lab.claims.report import count_verdicts, rows
 
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/measurements.md")
 README, CONTRIBUTING, MEASUREMENTS = ((tables.ROOT / name).read_text(encoding="utf-8") for name in PAGES)

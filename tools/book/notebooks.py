@@ -5,7 +5,7 @@ from typing import Any
 
 import nbformat
 
-from uavlab.lab.headless.strip_outputs import FIGURE, PICTURE, WIDGET
+from uavlab_lab.headless.strip_outputs import FIGURE, PICTURE, WIDGET
 
 
 def read(text: str) -> Any:

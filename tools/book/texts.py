@@ -15,7 +15,7 @@ PARTS = {"Notebooks": ["notebooks/*.ipynb"], "Guides": ["docs/*.md"], "Project":
 """The parts of the book, with patterns of their files."""
 
 MORE = {
-    "Pictures": tuple(f"uavlab.lab.plots.{name}" for name in ("flight.add_frames", "views.views", "beside.beside")),
+    "Pictures": tuple(f"uavlab_lab.plots.{name}" for name in ("flight.add_frames", "views.views", "beside.beside")),
     "Types in signatures": (
         *(
             "uavlab.experiment.run_state.Progress",

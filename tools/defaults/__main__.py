@@ -22,11 +22,11 @@ import torch
 import uavlab as ul
 from tools.defaults import brigade, collect, landmarks, tag, tow
 from uavlab.benchmarks.registry import format_rows
-from uavlab.benchmarks.suites.learners import learners_suite
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.text import quote
 from uavlab.storage.files import read_json, write_json
 from uavlab.storage.machine import describe
+from uavlab_lab.suites.learners import learners_suite
 
 TASKS = {
     "landmarks": landmarks.Landmarks,

@@ -64,7 +64,7 @@ def own_suite(name: str, rows: Sequence[Any], sizes: Any, rounds: int, device: s
 
 def ladder_rungs(device: str, agents: int) -> dict[str, Any]:
     """Return the rungs of the ladder; in a dry run one that compiles is enough, with the smallest team."""
-    from uavlab.benchmarks.suites.update import RUNGS
+    from uavlab_lab.suites.update import RUNGS
 
     left_out = () if device == "cuda" else ("bf16",) if agents == min(TEAMS) else ("bf16", "compiled")
     return {name: rung for name, rung in RUNGS.items() if not any(word in name for word in left_out)}
@@ -73,7 +73,7 @@ def ladder_rungs(device: str, agents: int) -> dict[str, Any]:
 def measured_ladder(device: str, folder: Path, agents: int) -> str:
     """Measure all rungs with one number of agents."""
     from uavlab.benchmarks.registry import suites
-    from uavlab.benchmarks.suites.update import SIZES
+    from uavlab_lab.suites.update import SIZES
 
     sizes = SIZES if device == "cuda" else {**SIZES, **SMALL}
     options = {"threads": [1], "teams": [agents], "cache": True, "rungs": ladder_rungs(device, agents), "sizes": sizes}
@@ -84,9 +84,9 @@ def measured_ladder(device: str, folder: Path, agents: int) -> str:
 def compiled_rung(device: str, agents: int, rung: dict[str, Any]) -> Result:
     """Compile an update, for another process that finds its code."""
     from uavlab.benchmarks.compare import prepare
-    from uavlab.benchmarks.suites.update import SIZES
     from uavlab.experiment.config import configure
     from uavlab.runtime.toggles import Toggles, as_dict
+    from uavlab_lab.suites.update import SIZES
 
     sizes = SIZES if device == "cuda" else {**SIZES, **SMALL}
     layer = {**as_dict(Toggles()), **sizes, "followers": agents - 1, "device": device, "threads": 1}
@@ -96,15 +96,15 @@ def compiled_rung(device: str, agents: int, rung: dict[str, Any]) -> Result:
 
 def claim_bench(device: str, rounds: int) -> Any:
     """Return the bench of the claims, in a dry run with small sizes, which test none of them."""
-    from uavlab.benchmarks.claims.measures import Bench
+    from uavlab_lab.claims.measures import Bench
 
     return Bench(rounds, device=device, **({} if device == "cuda" else SMALL))
 
 
 def claims_in_order() -> list[Any]:
     """Return the claims that can be measured: first those that a GPU can decide, then other GPU's, then a CPU's."""
-    from uavlab.benchmarks.claims.ledger import select
-    from uavlab.benchmarks.claims.report import COUNTED, of_this_program
+    from uavlab_lab.claims.ledger import select
+    from uavlab_lab.claims.report import COUNTED, of_this_program
 
     def rank(claim: Any) -> tuple[bool, ...]:
         decides = claim.standing == "judged" and (claim.subject == "technique" or of_this_program(claim))
@@ -124,8 +124,8 @@ def compiled_by(claim: Any) -> str:
 @group(12, "compilation of part 1, side by side, for the groups that are timed", part=1, anew=True)
 def compile_claims(device: str, folder: Path) -> Iterator[Case]:
     """Yield the compiled rungs of the ladder, and one of each kind of claim that compiles."""
-    from uavlab.benchmarks.claims.report import measure_claim
-    from uavlab.benchmarks.suites.update import ON_CUDA
+    from uavlab_lab.claims.report import measure_claim
+    from uavlab_lab.suites.update import ON_CUDA
 
     for agents in TEAMS:
         rungs = {**ladder_rungs(device, agents), **(ON_CUDA if device == "cuda" else {})}
@@ -151,7 +151,7 @@ def ladder(device: str, folder: Path) -> Iterator[Case]:
 @group(20, "all claims, each with its verdict in claims_<gpu>.json", part=1, timed=True)
 def claims(device: str, folder: Path) -> Iterator[Case]:
     """Yield every claim that has a measure, the most valuable first."""
-    from uavlab.benchmarks.claims import report
+    from uavlab_lab.claims import report
 
     path, table = own_record(folder, "claims", device), claim_bench(device, 6 if device == "cuda" else 3)
 

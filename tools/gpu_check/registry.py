@@ -54,8 +54,8 @@ def group(weight: float, about: str, part: int = 3, timed: bool = False, anew: b
 def machine(device: str) -> tuple[dict[str, Any], str]:
     """Return the description of this machine and its name for use in a file name, ``unknown`` without the package."""
     try:
-        from uavlab.benchmarks.claims.report import slug
         from uavlab.storage.machine import describe
+        from uavlab_lab.claims.report import slug
     except ModuleNotFoundError:
         import torch
 

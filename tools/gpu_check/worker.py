@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-OWN = ("uavlab", "uavlab_notebooks", "tests", "tools")
+OWN = ("uavlab", "uavlab_lab.lessons", "tests", "tools")
 Result = str | tuple[str, dict[str, str]]
 """The figure of a case, and the toggles that fell back with their reasons."""
 

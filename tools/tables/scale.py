@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tools.tables.records import again, exists, listed_machines, measured, read, speed_up, table
-from uavlab.benchmarks.suites.scale import CLUSTERS
 from uavlab.core.bootstrap import student
+from uavlab_lab.suites.scale import CLUSTERS
 
 
 def parts() -> list[str]:

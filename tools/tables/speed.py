@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tools.tables.records import machine, measured, newest_claims, read, short, speed_up, table
-from uavlab.benchmarks.claims import report
-from uavlab.benchmarks.claims.ledger import ledger
+from uavlab_lab.claims import report
+from uavlab_lab.claims.ledger import ledger
 
 CLAIMS = (  # a selection of the claims: each verdict, and the best known ones
     *(

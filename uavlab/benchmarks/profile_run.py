@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from uavlab.benchmarks import loading
 from uavlab.benchmarks.advice import interval_advice
 from uavlab.benchmarks.compare import build_call
-from uavlab.benchmarks.suites import telemetry
 from uavlab.benchmarks.timing import FEWEST, median, time_call
 from uavlab.benchmarks.trials import ENOUGH_S, PART_S, candidates, measure_changes, promising
 from uavlab.core.cards import Html, card, folded, notes, table
@@ -52,7 +52,7 @@ class Profile(dict[str, Any]):
             *([_shortened(self["shortened"])] if self.get("shortened") else []),
             self["verdict"],
             *self.get("advice", ()),
-            *(telemetry.format_throughput(self["pipeline"]) if "pipeline" in self else []),
+            *(loading.format_throughput(self["pipeline"]) if "pipeline" in self else []),
             *_unmeasured(self),
         ]
         stages = [(row["name"], *_columns(row)) for row in self["stages"]]
@@ -116,7 +116,7 @@ def profile_preset(
     record = {**_watch(config, trace, stacks), "shortened": shortened}
     calls = config.task.collector.calls
     if "load" in calls:
-        record["pipeline"] = telemetry.throughput(config, rounds)
+        record["pipeline"] = loading.throughput(config, rounds)
     possible = candidates(config)
     tried = possible if every else promising(possible, slow=record["cycle_ms"] > 1e3 * LONG_S)
     changed = {name: configure(preset, *layers, change) for name, change in tried.items()}
@@ -180,7 +180,7 @@ def format_profile(record: Mapping[str, Any]) -> str:
     lines += ["", *_operator_lines(record["operators"])]
     lines += ["", record["verdict"], _achieved(record["update"]), _memory(record["memory"])]
     lines += record.get("advice", ())
-    lines += telemetry.format_throughput(record["pipeline"]) if "pipeline" in record else []
+    lines += loading.format_throughput(record["pipeline"]) if "pipeline" in record else []
     lines += ["", f"{'toggle':24} {'predicted':>9} {'measured':>9}  95 % interval   first call"]
     lines += ["{:24} {:>9} {:>9}  {:14}  {:>10}".format(row["toggle"], *_gains(row)) for row in record["candidates"]]
     lines += _unmeasured(record)

@@ -1,12 +1,12 @@
-"""The suites of ``uavlab bench``: functions registered by name, from ``benchmarks/suites`` or a user's file."""
+"""The suites of ``uavlab bench``: functions registered by name, of entry points or of a user's file."""
 
-import importlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any
 
-from uavlab.benchmarks import suites as folder
 from uavlab.core.errors import ConfigError
 from uavlab.core.registry import place_of
 from uavlab.core.text import quote, require_known
@@ -75,9 +75,11 @@ def suite(name: str, *, about: str, options: Sequence[Option] = ()) -> Callable[
 
 
 def suites() -> dict[str, Suite]:
-    """Import every module of ``benchmarks/suites`` and return all registered suites, sorted by name."""
-    for module in pkgutil.iter_modules(folder.__path__, f"{folder.__name__}."):
-        importlib.import_module(module.name)
+    """Import the modules of all packages that entry points of ``uavlab.suites`` name; return all suites by name."""
+    for entry in entry_points(group="uavlab.suites"):
+        folder = import_module(entry.value)
+        for module in pkgutil.iter_modules(folder.__path__, f"{folder.__name__}."):
+            import_module(module.name)
     return dict(sorted(REGISTRY.items()))
 
 

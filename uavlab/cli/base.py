@@ -13,15 +13,14 @@ from typing import Any, NoReturn
 
 import click
 
-from uavlab import __version__
 from uavlab.core import installation
 from uavlab.core.errors import ConfigError, UavlabError
 from uavlab.core.text import check_threads, one_line, printable, quote
+from uavlab.experiment.external_names import FORMS, is_external
 from uavlab.experiment.names import register_external, require_names, runs_in
 from uavlab.experiment.presets import presets
 from uavlab.experiment.signals import exit_immediately
 from uavlab.storage.files import require_writable, write_json
-from uavlab.workers.names import FORMS, is_external
 
 Command = Callable[..., Any]
 Record = dict[str, Any]
@@ -181,7 +180,7 @@ class NamesFirstGroup(click.Group):
 
 
 @click.group(cls=NamesFirstGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__)
+@click.version_option(installation.VERSION)
 @click.option("--env", "trusted", multiple=True, metavar="NAME", help="Code of others that the command may run.")
 @click.option("--traceback", is_flag=True, expose_value=False, help="With an error, also where it was raised.")
 def cli(trusted: tuple[str, ...]) -> None:

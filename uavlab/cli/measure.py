@@ -265,11 +265,10 @@ def fit(preset: str, memory: str | None, most: int, out: Path | None, **options:
 @as_json
 def claims(names: tuple[str, ...], every: bool, system: str | None, rounds: int, out: Path | None) -> Record:
     """Compare published claims about techniques with measurements on this machine, each with a verdict."""
-    from uavlab.benchmarks.claims import report
-    from uavlab.benchmarks.claims.ledger import select
-    from uavlab.benchmarks.claims.measures import Bench
+    from uavlab.core.extras import load_lab
 
-    selection, bench = select(names, system), Bench(rounds)
+    report, ledger = load_lab("claims.report", "claims"), load_lab("claims.ledger", "claims")
+    selection, bench = ledger.select(names, system), load_lab("claims.measures", "claims").Bench(rounds)
     path = out or report.own_path(bench.device)
     if names or every:
         report.measure(selection, path, bench, lambda line: echo(line, err=True))

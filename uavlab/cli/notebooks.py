@@ -10,7 +10,7 @@ import click
 from uavlab.cli.base import as_json, cli, echo, print_json
 from uavlab.core import installation
 from uavlab.core.errors import ConfigError
-from uavlab.core.extras import require
+from uavlab.core.extras import load_lab, require
 from uavlab.core.text import quote
 from uavlab.storage.files import copy_missing
 
@@ -30,17 +30,14 @@ def notebook(
     name: str, parameters: tuple[tuple[str, str], ...], file: Path | None, out: Path | None, timeout: int
 ) -> None:
     """Check the parameters of a notebook, run it headless, and also write it as an offline page."""
-    from uavlab.lab.headless.parameters import read_parameters
-    from uavlab.lab.headless.report import last_printed, report
-    from uavlab.lab.headless.runner import notebook_path, run_notebook, short_name
-
-    source = notebook_path(name)
-    target = out or Path("runs") / f"{short_name(source)}.ipynb"
-    values = read_parameters(source, parameters, file)
-    result = run_notebook(source, values, target, timeout, progress="--json" not in sys.argv)
+    runner, pages = load_lab("headless.runner", "notebook"), load_lab("headless.report", "notebook")
+    source = runner.notebook_path(name)
+    target = out or Path("runs") / f"{runner.short_name(source)}.ipynb"
+    values = load_lab("headless.parameters", "notebook").read_parameters(source, parameters, file)
+    result = runner.run_notebook(source, values, target, timeout, progress="--json" not in sys.argv)
     page = target.with_suffix(".html")
-    report(target, page)
-    echo(f"{last_printed(target)}executed notebook: {target}\noffline page: {page}")
+    pages.report(target, page)
+    echo(f"{pages.last_printed(target)}executed notebook: {target}\noffline page: {page}")
     if result.exit_code:
         echo(f"{result.tail}{result.reason}", err=True)
     record = {"exit_code": result.exit_code, "reason": result.reason, "notebook": str(target), "html": str(page)}
@@ -74,7 +71,7 @@ def lab_command(root: Path, *extra: str) -> list[str]:
     JupyterLab neither fetches news and versions nor asks whether it should, unless one's own settings say so; its
     figures follow the width of the page.
     """
-    lab = installation.PACKAGE / "lab"
+    lab = Path(load_lab("headless", "lab").__file__).parents[1]
     fixed = [
         "--ServerApp.ip=127.0.0.1",
         "--KernelManager.transport_encryption=auto",

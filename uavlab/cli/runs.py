@@ -29,8 +29,8 @@ from uavlab.cli.base import (
 from uavlab.cli.ranks import own_place, require_one_measure, resumed, started
 from uavlab.core.errors import ConfigError, UavlabError
 from uavlab.core.text import one_line, quote
+from uavlab.experiment.external_names import trust_option
 from uavlab.experiment.signals import graceful_stop
-from uavlab.workers.names import trust_option
 
 
 @cli.command()
@@ -256,11 +256,11 @@ def report(runs: tuple[str, ...], out: Path | None, episodes: int, seed: int, me
     run. What cannot be read of an unfinished or damaged run is left out, with the reason.
     """
     from uavlab.arguments import run_folders
-    from uavlab.lab.report import write_report
-    from uavlab.lab.run_files import Scoring
+    from uavlab.core.extras import load_lab
 
+    scoring = load_lab("run_files", "report").Scoring(episodes, seed, mean_action, device)
     folders = run_folders("report", runs)
-    page, missing = write_report(folders, out, Scoring(episodes, seed, mean_action, device))
+    page, missing = load_lab("report", "report").write_report(folders, out, scoring)
     for note in missing:
         echo(one_line(f"warning: {note}"), err=True)
     echo(f"{len(folders)} run(s); open {page}")

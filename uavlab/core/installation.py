@@ -1,12 +1,14 @@
-"""Where this installation keeps its notebooks and records, and how its commands begin."""
+"""Version of this installation, where it keeps its notebooks and records, and how its commands begin."""
 
 import shlex
 import sys
 from pathlib import Path
 
+VERSION = "0.1.0"
 PACKAGE = Path(__file__).parents[1]
-INSTALLED = (PACKAGE / "data").is_dir()
-ROOT = PACKAGE / "data" if INSTALLED else PACKAGE.parent
+DATA = PACKAGE.parent / "uavlab_lab" / "data"  # which a wheel brings
+INSTALLED = DATA.is_dir()
+ROOT = DATA if INSTALLED else PACKAGE.parent
 """Folder of ``notebooks`` and ``figures``: the checkout, or their copy in an installed package."""
 
 

@@ -171,7 +171,7 @@ def scene(kind: type) -> Callable[[Scene], Scene]:
     """Register the decorated function, which animates flights of one environment, for a class and its subclasses.
 
     The function takes the environment and the states of a batch, of which it draws the first world, and returns a
-    plotly figure with frames (see ``uavlab.lab.plots.flight.add_frames``).
+    plotly figure with frames (see ``uavlab_lab.plots.flight.add_frames``).
 
     Raises:
         ConfigError: The class has another scene already, or is no class.

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,12 +33,12 @@ from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.stage_timer import Monitor
 from uavlab.runtime.toggles import TOGGLES, Toggles, eager
-from uavlab.telemetry import build as telemetry
 
 if TYPE_CHECKING:
     from uavlab.experiment.config import Config, RunConfig
 
-BUILT_IN = (envs, collectors, learners, telemetry)  # registered by their import
+WINGS = ("uavlab.telemetry.build",)  # tasks that the core only knows by name, so that it does without them
+BUILT_IN = (envs, collectors, learners, *map(import_module, WINGS))  # registered by their import
 PLAIN = Toggles()
 SHARED = {"gamma", "hidden"}  # settings of a preset's learner that hold for another one, too
 EVALUATION, VALIDATION = "evaluate", "validate"  # random streams of final scores, and of the selection of a policy

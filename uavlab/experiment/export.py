@@ -24,9 +24,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.fx.passes.dialect.common.cse_pass import CSEPass
 
-import uavlab
 from uavlab.core.errors import ConfigError
 from uavlab.core.extras import require
+from uavlab.core.installation import VERSION
 from uavlab.core.portable import Layers, Portable, Signal, Signals, with_memory
 from uavlab.core.types import EnvSpec
 from uavlab.experiment import policy
@@ -135,7 +135,7 @@ def export_policy(trained: TrainedPolicy, file: Path, seed_index: int = 0, agent
     call = partial(_call_by_name, portable.call, tuple(inputs))
     policy = partial(call, load(parameters[None]))
     module = PolicyModule(parameters, portable.layers(config.learner, before), load, call)
-    versions = {"uavlab": uavlab.__version__, "torch": torch.__version__}
+    versions = {"uavlab": VERSION, "torch": torch.__version__}
     try:
         with _quiet(), torch.no_grad():
             program = _trace(module.requires_grad_(False), inputs)

@@ -10,9 +10,9 @@ from typing import Any
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.installation import program
 from uavlab.core.text import quote, require_known, suggest
+from uavlab.experiment.external_names import is_external, require_trusted
 from uavlab.experiment.presets import presets
 from uavlab.storage.files import json_digest, read_json
-from uavlab.workers.names import is_external, require_trusted
 
 DIGEST = "sha256"  # in config.json: of the rest of it
 MAX_LISTED = 5  # runs in one message

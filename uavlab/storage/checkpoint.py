@@ -28,8 +28,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uavlab import __version__
 from uavlab.core.errors import ConfigError, FileError, ResourceError
+from uavlab.core.installation import VERSION
 from uavlab.storage.files import MAX_JSON_BYTES, json_digest, open_regular, read_regular
 
 FORMAT = 1
@@ -84,7 +84,7 @@ def save(
     partial = folder / (UNFINISHED + final.name)
     needed = int(MARGIN * sum(tensor.nbytes for tensors in groups.values() for tensor in tensors.values()))
     versions = {
-        "uavlab": __version__,
+        "uavlab": VERSION,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
@@ -268,7 +268,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     if not intact:
         raise FileError(f"{file} is damaged or was edited: it does not match its own digest.")
     if not known:
-        raise FileError(f"{file} has format {body['format']!r}; this uavlab {__version__} reads format {FORMAT}.")
+        raise FileError(f"{file} has format {body['format']!r}; this uavlab {VERSION} reads format {FORMAT}.")
     if not valid:
         raise FileError(f"{file} was not written by uavlab: it lacks an entry or names a file outside its folder.")
     return body

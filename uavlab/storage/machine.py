@@ -11,8 +11,7 @@ from typing import Any
 import psutil
 import torch
 
-import uavlab
-from uavlab.core.installation import ROOT
+from uavlab.core.installation import PACKAGE, ROOT, VERSION
 
 TIMEOUT = 10  # s, of an external program
 NO_CODE = ":(exclude)figures/records"
@@ -44,7 +43,7 @@ def describe(device: torch.device | str) -> dict[str, Any]:
         "system": platform.platform(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "uavlab": uavlab.__version__,
+        "uavlab": VERSION,
         "device": device_name(torch.device(device)),
         "threads": torch.get_num_threads(),
         "code": code_digest(),
@@ -64,7 +63,7 @@ def memory(device: torch.device | str) -> dict[str, float]:
 @lru_cache
 def code_digest() -> str:
     """Return twelve hexadecimal digits of the SHA-256 of all modules of this package."""
-    modules = sorted(Path(uavlab.__file__).parent.rglob("*.py"))
+    modules = sorted(PACKAGE.rglob("*.py"))
     return hashlib.sha256(b"".join(path.read_bytes() for path in modules)).hexdigest()[:12]
 
 

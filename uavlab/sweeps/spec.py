@@ -15,6 +15,7 @@ from uavlab.core.registry import ENVIRONMENTS, LEARNERS, Registry
 from uavlab.core.text import quote, suggest, yaml_lines
 from uavlab.experiment.build import preset_values, task
 from uavlab.experiment.config import ELSEWHERE, LARGEST_FILE, model_of, read_yaml, toggle_layer
+from uavlab.experiment.external_names import is_external
 from uavlab.experiment.names import require_preset
 from uavlab.experiment.presets import PRESETS, presets
 from uavlab.experiment.sizes import AUTO, BY_ENTITIES
@@ -29,7 +30,6 @@ from uavlab.experiment.validation import (
 from uavlab.runtime.toggles import TOGGLES
 from uavlab.storage.files import read_regular
 from uavlab.sweeps.ranges import Search, search_problems
-from uavlab.workers.names import is_external
 
 MOST = 10_000  # trials
 OWN = {"seed": "seeds", "runs": "seeds"}  # settings that the sweep sets, and the key that does

@@ -15,9 +15,9 @@ import numpy as np
 
 from uavlab.core.errors import ConfigError, FallbackWarning
 from uavlab.core.installation import program
+from uavlab.experiment.external_names import Origin
 from uavlab.storage.machine import usable_cores
 from uavlab.workers.description import Description, Rows
-from uavlab.workers.names import Origin
 from uavlab.workers.processes import TRIES, Workers, with_notes
 
 SHOWN = 2  # worlds in one message

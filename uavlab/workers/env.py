@@ -16,10 +16,10 @@ from uavlab.core.errors import ConfigError, FallbackWarning
 from uavlab.core.groups import team_spec
 from uavlab.core.registry import Resume
 from uavlab.core.types import ChoiceObs, EnvSpec, Group, Metric, Rule, tensors, tree_map
+from uavlab.experiment.external_names import Origin
 from uavlab.workers.cache import Cache, World, cache_for, key_of
 from uavlab.workers.description import TERMINATED, TRUNCATED, UNSEEN, Description, Rows
 from uavlab.workers.grouping import Grouping
-from uavlab.workers.names import Origin
 
 SAME_GROUPS: Rule = (
     ("groups", "eval_groups"),

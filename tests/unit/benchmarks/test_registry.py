@@ -31,7 +31,7 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_module_of_the_folder_registers_suites_with_a_few_words() -> None:
     folder = Path(registry.folder.__file__).parent
-    modules = {f"uavlab.benchmarks.suites.{path.stem}" for path in folder.glob("[!_]*.py")}
+    modules = {f"uavlab_lab.suites.{path.stem}" for path in folder.glob("[!_]*.py")}
     assert {each.function.__module__ for each in suites().values()} == modules
     assert all(each.about and each.name == name for name, each in suites().items())
     assert list(suites()) == sorted(suites())

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from tests.support.fixtures_config import tiny, train_run
-from uavlab.benchmarks import study
 from uavlab.core.bootstrap import student
 from uavlab.core.errors import ResourceError
 from uavlab.core.text import yaml_value
 from uavlab.experiment.config import Config, configure, gather
 from uavlab.experiment.estimate import Pace
+from uavlab_lab import study
 
 TABLE = {"metric": "completion", "stages": [{"present": [1, 1], "mark": 0.9}, {}]}
 

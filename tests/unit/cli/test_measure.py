@@ -10,8 +10,6 @@ import pytest
 
 from tests.support.cli_runner import SETTINGS, uavlab
 from uavlab.benchmarks import doctor, profile_run, registry
-from uavlab.benchmarks.claims import report as book
-from uavlab.benchmarks.claims.ledger import ledger
 from uavlab.benchmarks.registry import Option, suite, suites
 from uavlab.cli.measure import SYSTEMS
 from uavlab.cli.ranks import require_one_measure
@@ -19,6 +17,8 @@ from uavlab.core.errors import ConfigError
 from uavlab.experiment import fit as search
 from uavlab.experiment.presets import presets as known
 from uavlab.experiment.throughput import Sweep
+from uavlab_lab.claims import report as book
+from uavlab_lab.claims.ledger import ledger
 
 
 @pytest.fixture(autouse=True)

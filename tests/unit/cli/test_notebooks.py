@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.cli_runner import uavlab
 from uavlab.cli.notebooks import lab_command
-from uavlab.lab.headless import report, runner
+from uavlab_lab.headless import report, runner
 
 TOUR = runner.notebook_path(Path(__file__).parents[3] / "notebooks" / "tour")
 

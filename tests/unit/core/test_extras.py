@@ -46,7 +46,7 @@ def modules(extra: str | None) -> set[str]:
 def unguarded(source: str, path: str) -> Iterator[str]:
     """Yield imports that the base does not satisfy, unless the module or its package requires the extra first."""
     guarded = {extra for extra in PROJECT["optional-dependencies"] if f'require("{extra}"' in source}
-    guarded |= {"lab"} if path.startswith("lab/") else set()  # required by the package
+    guarded |= {"lab"} if path.startswith("uavlab_lab/") else set()  # ``load_lab`` names it
     guarded |= {"external", "torchrl"} if path.startswith("interop/") else set()  # required by its functions
     guarded |= {"tensorboard"} if 'find_spec("tensorboard")' in source else set()
     guarded |= {"mapping"} if path == "envs/mapping/fusion_numba.py" else set()  # imported where numba is known
@@ -62,8 +62,9 @@ def unguarded(source: str, path: str) -> Iterator[str]:
 
 
 def test_no_module_needs_more_than_the_base_unless_it_asks_first() -> None:
-    package = ROOT / "uavlab"
-    sources = {str(file.relative_to(package)): file.read_text() for file in package.rglob("*.py")}
+    sources = {str(file.relative_to(ROOT / "uavlab")): file.read_text() for file in ROOT.glob("uavlab/**/*.py")}
+    lab = ROOT / "notebooks"
+    sources |= {str(file.relative_to(lab)): file.read_text() for file in lab.glob("uavlab_lab/**/*.py")}
     assert [each for path, source in sources.items() for each in unguarded(source, path)] == []
 
 
@@ -131,7 +132,7 @@ def test_commands_refuse_in_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, package: str, arguments: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in [name for name in sys.modules if name.startswith("uavlab.lab")]:
+    for name in [name for name in sys.modules if name.startswith("uavlab_lab")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
     ended = uavlab(*arguments)

@@ -7,10 +7,10 @@ import plotly.graph_objects as go
 import pytest
 
 from tests.support.fixtures_config import tiny
-from uavlab.lab import comparison
-from uavlab.lab.comparison import curve, differences, name_runs, over_seeds, scores_while_training
-from uavlab.lab.run_files import RunFiles
-from uavlab.lab.seeds import Group, Log
+from uavlab_lab import comparison
+from uavlab_lab.comparison import curve, differences, name_runs, over_seeds, scores_while_training
+from uavlab_lab.run_files import RunFiles
+from uavlab_lab.seeds import Group, Log
 
 ENV = tiny().env
 FIRST = Log("my_run", [{"update": 1, "seconds": 3.0, "eval/path": 2.0}, {"update": 2, "seconds": 4.0, "loss": 1.0}])

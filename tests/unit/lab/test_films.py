@@ -11,8 +11,8 @@ from PIL import Image
 from tests.support.web_page import loaded_addresses
 from tests.unit.lab.plots.test_leader_follower import FOUR, fly_straight
 from uavlab.core.errors import ConfigError, MissingPackageError, ResourceError
-from uavlab.lab import films
-from uavlab.lab.plots import flight
+from uavlab_lab import films
+from uavlab_lab.plots import flight
 
 
 @pytest.fixture(scope="module")

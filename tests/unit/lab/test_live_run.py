@@ -11,11 +11,11 @@ from tests.support.fixtures_mapping import TINY_MISSION
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Progress
-from uavlab.lab import live_run
-from uavlab.lab.headless.strip_outputs import FIGURE
-from uavlab.lab.live_run import describe, training_curves
-from uavlab.lab.widgets import Stop
 from uavlab.telemetry.task import Telemetry
+from uavlab_lab import live_run
+from uavlab_lab.headless.strip_outputs import FIGURE
+from uavlab_lab.live_run import describe, training_curves
+from uavlab_lab.widgets import Stop
 
 
 class Screen:

@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.web_page import loaded_addresses
 from uavlab.core.errors import ResourceError
-from uavlab.lab.page import Page
-from uavlab.lab.plots.charts import Table
+from uavlab_lab.page import Page
+from uavlab_lab.plots.charts import Table
 
 
 def make() -> Page:

@@ -13,9 +13,9 @@ from tests.support.cli_runner import uavlab
 from tests.support.fixtures_config import train_tiny
 from tests.support.web_page import loaded_addresses
 from uavlab.experiment import policy, scores
-from uavlab.lab import report
-from uavlab.lab.report import write_report
-from uavlab.lab.run_files import Scoring
+from uavlab_lab import report
+from uavlab_lab.report import write_report
+from uavlab_lab.run_files import Scoring
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from tests.support.fixtures_config import tiny, train_tiny
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_config
-from uavlab.lab.run_files import RunFiles, Scoring, open_run, open_runs
+from uavlab_lab.run_files import RunFiles, Scoring, open_run, open_runs
 
 
 @pytest.fixture

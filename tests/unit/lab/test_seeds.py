@@ -9,9 +9,9 @@ import torch
 from tests.support.fixtures_config import tiny
 from uavlab.evaluation import COMMON
 from uavlab.experiment import scores
-from uavlab.lab import seeds
-from uavlab.lab.run_files import RunFiles
-from uavlab.lab.seeds import Group, describe, group_runs, pool_rows, scores_in_training, sharing
+from uavlab_lab import seeds
+from uavlab_lab.run_files import RunFiles
+from uavlab_lab.seeds import Group, describe, group_runs, pool_rows, scores_in_training, sharing
 
 
 def run(name: str, status: str = "complete", update: int = 8, **changes: Any) -> RunFiles:

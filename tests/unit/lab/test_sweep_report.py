@@ -9,9 +9,9 @@ import pytest
 
 from tests.support.sweeps import table
 from tests.support.web_page import loaded_addresses
-from uavlab.lab import sweep_report
-from uavlab.lab.sweep_report import write_sweep_report
 from uavlab.sweeps.table import SweepTable
+from uavlab_lab import sweep_report
+from uavlab_lab.sweep_report import write_sweep_report
 
 
 def page_of(own: SweepTable) -> tuple[str, list[dict[str, Any]]]:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import ipywidgets as widgets
 import pytest
 
-from uavlab.lab.headless.strip_outputs import WIDGET
-from uavlab.lab.widgets import Panel, Stop, guard, matches, paragraphs, scroll_box, stoppable
+from uavlab_lab.headless.strip_outputs import WIDGET
+from uavlab_lab.widgets import Panel, Stop, guard, matches, paragraphs, scroll_box, stoppable
 
 
 class TestPanel:

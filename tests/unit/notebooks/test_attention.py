@@ -4,7 +4,7 @@ import torch
 
 from uavlab.core.entities import Entities
 from uavlab.envs.target_assignment.env import Assignment
-from uavlab_notebooks.attention import WIDEST, draw_attention, with_slots
+from uavlab_lab.lessons.attention import WIDEST, draw_attention, with_slots
 
 
 def test_empty_slots_follow_what_there_is() -> None:

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from uavlab.benchmarks.claims import report
-from uavlab.benchmarks.claims.ledger import ledger
-from uavlab_notebooks import claims
+from uavlab_lab.claims import report
+from uavlab_lab.claims.ledger import ledger
+from uavlab_lab.lessons import claims
 
 
 def row(claim: str, unit: str = "ratio", **changes: Any) -> dict[str, Any]:

@@ -12,8 +12,8 @@ import torch
 
 from uavlab.core.bootstrap import student
 from uavlab.core.errors import ConfigError
-from uavlab_notebooks import harm
-from uavlab_notebooks.harm import (
+from uavlab_lab.lessons import harm
+from uavlab_lab.lessons.harm import (
     BASE,
     PIECE,
     VARIANTS,

@@ -5,8 +5,8 @@ import torch
 from uavlab.core.curriculum import Fallback
 from uavlab.experiment.curriculum import parse
 from uavlab.testing import check_env
-from uavlab_notebooks import landing
-from uavlab_notebooks.landing import CURRICULUM, Landing, State
+from uavlab_lab.lessons import landing
+from uavlab_lab.lessons.landing import CURRICULUM, Landing, State
 
 
 def test_it_keeps_the_contract() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from uavlab.storage.files import read_json
-from uavlab_notebooks.learning_record import RECORD, curves_over_time, join_runs
+from uavlab_lab.lessons.learning_record import RECORD, curves_over_time, join_runs
 
 
 def row(setting: str, first: float, seconds: float, score: float, goal: float | None) -> dict:

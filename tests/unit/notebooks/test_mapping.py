@@ -13,7 +13,7 @@ from uavlab.core.errors import ConfigError
 from uavlab.experiment import policy
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
-from uavlab_notebooks import mapping
+from uavlab_lab.lessons import mapping
 
 CPU = torch.device("cpu")
 SMALL = {"device": "cpu", "threads": 1, "worlds": 2, "width": 8, "hidden": 8}

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from uavlab.experiment.config import Config, configure
-from uavlab_notebooks import memory
-from uavlab_notebooks.memory import peak_bytes, refuse_memory, to_rates
+from uavlab_lab.lessons import memory
+from uavlab_lab.lessons.memory import peak_bytes, refuse_memory, to_rates
 
 SMALL = {"hidden": 16, "worlds": 4, "learning_starts": 16, "capacity": 64, "batch": 64, "device": "cpu"}
 

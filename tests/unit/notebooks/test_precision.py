@@ -8,8 +8,8 @@ from torch import Tensor
 
 from uavlab.experiment.config import Config, configure
 from uavlab.runtime.runtime import Runtime
-from uavlab_notebooks import precision
-from uavlab_notebooks.precision import Probe, errors, scaled_gradients, train_probe, update_tensors
+from uavlab_lab.lessons import precision
+from uavlab_lab.lessons.precision import Probe, errors, scaled_gradients, train_probe, update_tensors
 
 SMALL = {"hidden": 16, "batch": 32, "worlds": 8, "learning_starts": 64, "capacity": 256, "device": "cpu"}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from uavlab.core.errors import FileError
-from uavlab_notebooks.records import read_records
+from uavlab_lab.lessons.records import read_records
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from typing import Any
 import nbformat
 import pytest
 
-from uavlab.lab.headless.parameters import declared_parameters
-from uavlab.lab.headless.runner import short_name
+from uavlab_lab.headless.parameters import declared_parameters
+from uavlab_lab.headless.runner import short_name
 
 NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
 PATHS = {short_name(path): path for path in sorted(NOTEBOOKS.glob("*.ipynb"))}

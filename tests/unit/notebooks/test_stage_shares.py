@@ -1,7 +1,7 @@
 """Stages of runs under a monitor."""
 
 from tests.support.fixtures_config import TINY
-from uavlab_notebooks import stage_shares
+from uavlab_lab.lessons import stage_shares
 
 PRESET = "leader_follower"
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from uavlab.core.errors import ResourceError
-from uavlab_notebooks.stale_loader import ArrayReplay, read_through_loader
+from uavlab_lab.lessons.stale_loader import ArrayReplay, read_through_loader
 
 
 class TestRows:

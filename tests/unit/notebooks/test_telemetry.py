@@ -16,7 +16,7 @@ from uavlab.telemetry import dataset, flights, predict
 from uavlab.telemetry.dataset import FlightDataset
 from uavlab.telemetry.predict import COLUMNS, Prediction
 from uavlab.telemetry.task import Telemetry
-from uavlab_notebooks import telemetry as hidden
+from uavlab_lab.lessons import telemetry as hidden
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from uavlab.experiment.config import configure
-from uavlab_notebooks.timeline import MAIN, SpanRecorder, record_spans
+from uavlab_lab.lessons.timeline import MAIN, SpanRecorder, record_spans
 
 TINY = {"hidden": 8, "batch": 8, "worlds": 4, "learning_starts": 16, "capacity": 64, "device": "cpu", "step_ms": 1.0}
 

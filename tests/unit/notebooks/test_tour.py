@@ -11,8 +11,8 @@ from uavlab.evaluation import COMMON
 from uavlab.experiment.config import configure
 from uavlab.experiment.estimate import Pace
 from uavlab.storage.files import read_json
-from uavlab_notebooks import tour
-from uavlab_notebooks.tour import COLUMNS, MADDPG, MASAC, PAPER, ROWS, Choices, free_folder
+from uavlab_lab.lessons import tour
+from uavlab_lab.lessons.tour import COLUMNS, MADDPG, MASAC, PAPER, ROWS, Choices, free_folder
 
 SHARES = {"completion", "collision", "timeout", "formation_strict", "formation_mean"}
 

@@ -2,7 +2,7 @@
 
 from uavlab.benchmarks.compare import learning
 from uavlab.experiment.config import configure
-from uavlab_notebooks.toy_tasks import METRIC, course
+from uavlab_lab.lessons.toy_tasks import METRIC, course
 
 
 def test_a_course_is_valid_settings() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from uavlab_notebooks.update_interval import schedule
+from uavlab_lab.lessons.update_interval import schedule
 
 
 def ends(spans: list[dict[str, Any]], name: str) -> list[tuple[float, float]]:

@@ -7,7 +7,7 @@ import torch
 
 from tests.support.fixtures_config import TINY
 from uavlab.core.errors import ConfigError
-from uavlab_notebooks import update_ladder
+from uavlab_lab.lessons import update_ladder
 
 PRESET = "leader_follower"
 SMALL = {**TINY, "share": False}

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from uavlab.core.errors import ConfigError
-from uavlab.profiling.scaling import Link, Load, gain, interval_gain, longest_wait, ring_seconds, update_seconds
+from uavlab_lab.scaling import Link, Load, gain, interval_gain, longest_wait, ring_seconds, update_seconds
 
 LINK = Link(bandwidth=1e9, latency=1e-3)
 FREE = Link(bandwidth=1e30, latency=0.0)

@@ -10,7 +10,7 @@ import pytest
 import uavlab
 from tools.book import links, notebooks, texts
 from uavlab.cli import cli
-from uavlab.lab.headless.strip_outputs import FIGURE, PICTURE, WIDGET
+from uavlab_lab.headless.strip_outputs import FIGURE, PICTURE, WIDGET
 
 ROOT = Path(__file__).parents[3]
 

@@ -12,7 +12,7 @@ from tests.support.default_tasks import registered_tasks
 from tests.support.default_tasks import study as tool
 from tools.tables import defaults
 from tools.tables import records as parts
-from uavlab.benchmarks.suites import learners
+from uavlab_lab.suites import learners
 
 SMALL = {"minutes": None, "updates": 2, "evaluate_every": 1, "evaluate_episodes": 2, "worlds": 2, "hidden": 8}
 TIMES = ("minutes", "update_ms", "load")

@@ -20,10 +20,10 @@ from tools.gpu_check.measured import claims_in_order, write
 from tools.gpu_check.registry import Group
 from tools.gpu_check.relations import contradictions
 from tools.gpu_check.worker import Case, NotTried, try_case
-from uavlab.benchmarks.claims.report import slug
 from uavlab.core.errors import MissingPackageError
 from uavlab.runtime.runtime import Runtime
 from uavlab.storage.machine import describe
+from uavlab_lab.claims.report import slug
 
 CASES = """
     import json, os, sys, time
@@ -478,7 +478,7 @@ def test_ranks_that_end_otherwise_are_failures(
 
 
 def test_without_the_package_the_machine_is_that_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "uavlab.benchmarks.claims.report", None)
+    monkeypatch.setitem(sys.modules, "uavlab_lab.claims.report", None)
     facts, name = groups.machine("cpu")
     assert (set(facts), name) == ({"device", "torch", "python"}, "unknown")
 

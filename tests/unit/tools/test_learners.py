@@ -9,9 +9,9 @@ import pytest
 
 from tools import learners
 from tools.tables import records
-from uavlab.benchmarks.suites.learners import MEASURED, learners_suite
 from uavlab.experiment.presets import PRESETS, Preset
-from uavlab.lab.headless import pictures
+from uavlab_lab.headless import pictures
+from uavlab_lab.suites.learners import MEASURED, learners_suite
 
 SMALL = {"minutes": None, "updates": 4, "evaluate_every": 2, "evaluate_episodes": 2, "horizon": 4, "rollout_steps": 4}
 MACHINE = {"cpu": "Here", "cpu_id": "model 1", "load": 0.5, "dirty": False, "torch": "2.13.0"}

@@ -9,7 +9,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from tools import notebooks
 from uavlab.core.errors import ConfigError
-from uavlab.lab.headless.strip_outputs import read_notebook
+from uavlab_lab.headless.strip_outputs import read_notebook
 
 NAMES = ("00_first", "01_second", "02_last")
 

@@ -11,11 +11,11 @@ import pytest
 from tools import tables
 from tools.tables import peers, scale, scores, speed
 from tools.tables import records as parts
-from uavlab.benchmarks.claims.ledger import select
-from uavlab.benchmarks.suites import mapping, update
-from uavlab.benchmarks.suites.scale import CLUSTERS, plan_row
-from uavlab.profiling.scaling import Load
-from uavlab_notebooks import tour
+from uavlab_lab.claims.ledger import select
+from uavlab_lab.lessons import tour
+from uavlab_lab.scaling import Load
+from uavlab_lab.suites import mapping, update
+from uavlab_lab.suites.scale import CLUSTERS, plan_row
 
 DIRTY: set[str] = set()  # to be recorded anew; a name that is no longer needed fails, too
 RECORDS = {  # those of a GPU are on a page of their own

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from uavlab.core.errors import ConfigError, FallbackWarning
+from uavlab.experiment.external_names import parse
 from uavlab.workers.cache import Cache, World, cache_for, close_all, key_of
-from uavlab.workers.names import parse
 from uavlab.workers.processes import TRIES, Worker, Workers, describe
 
 HERE = "tests.support.strangers"

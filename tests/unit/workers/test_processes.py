@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from uavlab.core.errors import ConfigError, FallbackWarning
+from uavlab.experiment.external_names import parse
 from uavlab.workers import processes as module
-from uavlab.workers.names import parse
 from uavlab.workers.processes import Lost, Worker, Workers, describe, with_notes
 
 HERE = "tests.support.strangers"
@@ -36,7 +36,7 @@ def gone(processes: list[int]) -> bool:
 
 LEAVING = """
 import sys, time
-from uavlab.workers.names import parse
+from uavlab.experiment.external_names import parse
 from uavlab.workers.processes import Workers, describe
 origin = parse("tests.support.strangers:Meadow,fault=hang,at=1")
 workers = Workers(origin, describe(origin), 2, 4)

@@ -3,10 +3,10 @@
 import pytest
 
 import uavlab as ul
-from uavlab.benchmarks.claims import assignment
-from uavlab.benchmarks.claims.ledger import select
-from uavlab.benchmarks.claims.measures import Bench
 from uavlab.experiment.config import configure
+from uavlab_lab.claims import assignment
+from uavlab_lab.claims.ledger import select
+from uavlab_lab.claims.measures import Bench
 
 SMALL = {"worlds": 8, "rollout_steps": 4, "minibatches": 1, "hidden": 8, "heads": 2, "layers": 1, "device": "cpu"}
 

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from tests.unit.benchmarks.claims.test_measures import TINY
-from uavlab.benchmarks.claims import compiled
-from uavlab.benchmarks.claims.compiled import compiled_networks
-from uavlab.benchmarks.claims.ledger import select
-from uavlab.benchmarks.claims.measures import Bench, NotTestable, lost
-from uavlab.benchmarks.claims.report import measure_claim
 from uavlab.learners.masac import loop
+from uavlab_lab.claims import compiled
+from uavlab_lab.claims.compiled import compiled_networks
+from uavlab_lab.claims.ledger import select
+from uavlab_lab.claims.measures import Bench, NotTestable, lost
+from uavlab_lab.claims.report import measure_claim
 
 EVALUATIONS = 8 + 3 * 2 * 2  # of actors for two agents in both phases; of two critics each: targets and both losses
 

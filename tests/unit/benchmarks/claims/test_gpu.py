@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from tests.unit.benchmarks.claims.test_measures import STAGE_1, TINY
-from uavlab.benchmarks.claims import gpu
-from uavlab.benchmarks.claims.gpu import memory_mb, peak_memory, utilisation
-from uavlab.benchmarks.claims.measures import LOOP, LOW, Bench, Estimate, NotTestable, gain, lost
 from uavlab.benchmarks.compare import build_call
+from uavlab_lab.claims import gpu
+from uavlab_lab.claims.gpu import memory_mb, peak_memory, utilisation
+from uavlab_lab.claims.measures import LOOP, LOW, Bench, Estimate, NotTestable, gain, lost
 
 
 @pytest.fixture

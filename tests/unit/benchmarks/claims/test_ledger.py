@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from uavlab.benchmarks.claims import ledger as book
-from uavlab.benchmarks.claims import report  # noqa: F401 - it imports every measure
-from uavlab.benchmarks.claims.ledger import Claim, ledger, select
-from uavlab.benchmarks.claims.measures import MEASURES, Bench
 from uavlab.core.errors import ConfigError
+from uavlab_lab.claims import ledger as book
+from uavlab_lab.claims import report  # noqa: F401 - it imports every measure
+from uavlab_lab.claims.ledger import Claim, ledger, select
+from uavlab_lab.claims.measures import MEASURES, Bench
 
 BY_NAME = {claim.claim: claim for claim in ledger()}
 UNITS = {

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from tests.support.fixtures_mapping import SMALL, start_missions
-from uavlab.benchmarks.claims import mapping as maps
-from uavlab.benchmarks.claims.ledger import select
-from uavlab.benchmarks.claims.measures import Bench, Estimate, NotTestable
-from uavlab.benchmarks.claims.report import measure_claim, verdict
-from uavlab.benchmarks.suites.mapping import PARTS
 from uavlab.envs.mapping.numpy_reference import HostMapping
+from uavlab_lab.claims import mapping as maps
+from uavlab_lab.claims.ledger import select
+from uavlab_lab.claims.measures import Bench, Estimate, NotTestable
+from uavlab_lab.claims.report import measure_claim, verdict
+from uavlab_lab.suites.mapping import PARTS
 
 TINY: dict[str, Any] = {"device": "cpu", "cells": 64, "cell": 50 / 64, "width": 8, "hidden": 8}
 HOST = {"maps": "host", "device": "cpu"}

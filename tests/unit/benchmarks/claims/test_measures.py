@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from uavlab.benchmarks.claims import compiled, measures
-from uavlab.benchmarks.claims.ledger import Claim, ledger
-from uavlab.benchmarks.claims.measures import (
+from uavlab.core.errors import FallbackWarning
+from uavlab.experiment.config import configure
+from uavlab.runtime.toggles import Toggles, resolve
+from uavlab_lab.claims import compiled, measures
+from uavlab_lab.claims.ledger import Claim, ledger
+from uavlab_lab.claims.measures import (
     CHOSEN,
     LOOP,
     LOW,
@@ -30,10 +33,7 @@ from uavlab.benchmarks.claims.measures import (
     speedup,
     time_growth,
 )
-from uavlab.benchmarks.claims.report import measure_claim
-from uavlab.core.errors import FallbackWarning
-from uavlab.experiment.config import configure
-from uavlab.runtime.toggles import Toggles, resolve
+from uavlab_lab.claims.report import measure_claim
 
 TINY: dict[str, Any] = {"hidden": 8, "batch": 8, "learning_starts": 16, "capacity": 128, "device": "cpu"}
 STAGE_1 = {"stage": 1}

@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from tests.unit.benchmarks.claims.test_measures import TINY
-from uavlab.benchmarks.claims import report as book
-from uavlab.benchmarks.claims.ledger import Claim, ledger, select
-from uavlab.benchmarks.claims.measures import Bench, Estimate, NotTestable
-from uavlab.benchmarks.claims.report import (
+from uavlab.core.errors import FileError, ResourceError
+from uavlab.storage.machine import describe
+from uavlab_lab.claims import report as book
+from uavlab_lab.claims.ledger import Claim, ledger, select
+from uavlab_lab.claims.measures import Bench, Estimate, NotTestable
+from uavlab_lab.claims.report import (
     count_verdicts,
     format_number,
     format_range,
@@ -30,8 +32,6 @@ from uavlab.benchmarks.claims.report import (
     texts,
     verdict,
 )
-from uavlab.core.errors import FileError, ResourceError
-from uavlab.storage.machine import describe
 
 COLUMNS = [
     *("claim", "wording", "source", "device", "unit", "neutral", "claimed_low", "claimed_high", "measured"),
@@ -340,7 +340,7 @@ def test_numbers_are_judged_as_by_hand() -> None:
 
 def broken(old: str, new: str) -> ModuleType:
     """Return ``report`` with a piece of its source replaced."""
-    source, module = Path(book.__file__).read_text(), ModuleType("uavlab.benchmarks.claims.broken")
+    source, module = Path(book.__file__).read_text(), ModuleType("uavlab_lab.claims.broken")
     module.__file__ = book.__file__
     assert source.count(old) == 1
     exec(compile(source.replace(old, new), "broken", "exec"), module.__dict__)

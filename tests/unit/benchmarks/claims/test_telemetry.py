@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from tests.support.fixtures_config import sizes
-from uavlab.benchmarks.claims import telemetry as measures
-from uavlab.benchmarks.claims.ledger import select
-from uavlab.benchmarks.claims.measures import Bench, Estimate, NotTestable
-from uavlab.benchmarks.claims.report import measure_claim
-from uavlab.benchmarks.suites.telemetry import CYCLES, IN_A_ROW, loading_calls
+from uavlab.benchmarks.loading import CYCLES, IN_A_ROW, loading_calls
 from uavlab.experiment.config import configure
+from uavlab_lab.claims import telemetry as measures
+from uavlab_lab.claims.ledger import select
+from uavlab_lab.claims.measures import Bench, Estimate, NotTestable
+from uavlab_lab.claims.report import measure_claim
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ class TestHere:
             shared = {"low": 1.1, "high": 1.3, "first_call_s": 61.0, "rounds": 3, "fell_back": fell_back}
             return [{"ms": 12.0, **shared}, {"ms": 10.0, "over_first": 1.2, **shared}]
 
-        monkeypatch.setattr("uavlab.benchmarks.claims.measures.compare", compared)
+        monkeypatch.setattr("uavlab_lab.claims.measures.compare", compared)
         fell_back: dict[str, str] = {}
         [claim] = select(["tcn-compile"])
         result = measure_claim(claim, bench)

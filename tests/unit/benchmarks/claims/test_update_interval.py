@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 
 from tests.unit.benchmarks.claims.test_measures import TINY
-from uavlab.benchmarks.claims import update_interval
-from uavlab.benchmarks.claims.ledger import select
-from uavlab.benchmarks.claims.measures import Bench, NotTestable, Setting
-from uavlab.benchmarks.claims.report import measure_claim, verdict
-from uavlab.benchmarks.claims.update_interval import (
+from uavlab.core.errors import ResourceError
+from uavlab.envs.leader_follower import slow
+from uavlab_lab.claims import update_interval
+from uavlab_lab.claims.ledger import select
+from uavlab_lab.claims.measures import Bench, NotTestable, Setting
+from uavlab_lab.claims.report import measure_claim, verdict
+from uavlab_lab.claims.update_interval import (
     BLOCK,
     PACE,
     Block,
@@ -19,8 +21,6 @@ from uavlab.benchmarks.claims.update_interval import (
     measure_intervals,
     paced_blocks,
 )
-from uavlab.core.errors import ResourceError
-from uavlab.envs.leader_follower import slow
 
 UPDATE_MS = 2.0
 

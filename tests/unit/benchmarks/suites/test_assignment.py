@@ -8,8 +8,11 @@ import torch
 from torch import Tensor
 
 from uavlab.benchmarks import timing
-from uavlab.benchmarks.suites import assignment
-from uavlab.benchmarks.suites.assignment import (
+from uavlab.envs.target_assignment.env import Assignment
+from uavlab.nets.attention import StackedAttention
+from uavlab.runtime.runtime import Runtime
+from uavlab_lab.suites import assignment
+from uavlab_lab.suites.assignment import (
     TorchAttention,
     batched_decisions,
     batched_decisions_alone,
@@ -20,9 +23,6 @@ from uavlab.benchmarks.suites.assignment import (
     python_episode,
     python_start,
 )
-from uavlab.envs.target_assignment.env import Assignment
-from uavlab.nets.attention import StackedAttention
-from uavlab.runtime.runtime import Runtime
 
 SIZE = (3, 2)
 

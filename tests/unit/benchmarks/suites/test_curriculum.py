@@ -12,9 +12,6 @@ import torch
 
 from tests.support.fixtures_config import TINY
 from uavlab import api
-from uavlab.benchmarks import study as studies
-from uavlab.benchmarks.suites import curriculum
-from uavlab.benchmarks.suites.curriculum import WAYS, both_ways, curriculum_suite, points, stages_of
 from uavlab.core.bootstrap import student
 from uavlab.core.errors import ConfigError, DivergedError
 from uavlab.experiment.config import configure
@@ -23,6 +20,9 @@ from uavlab.experiment.policy import load
 from uavlab.experiment.presets import PRESETS, Preset
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_status
+from uavlab_lab import study as studies
+from uavlab_lab.suites import curriculum
+from uavlab_lab.suites.curriculum import WAYS, both_ways, curriculum_suite, points, stages_of
 
 NAME = "leader_follower_steps"
 STAGES = [  # a seed advances with its first score that is no better than one before; the task itself is neither stage

@@ -2,7 +2,7 @@
 
 import pytest
 
-from uavlab.benchmarks.suites import external
+from uavlab_lab.suites import external
 
 
 @pytest.mark.parametrize(

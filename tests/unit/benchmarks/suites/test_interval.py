@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from uavlab.benchmarks.claims.measures import Bench
-from uavlab.benchmarks.claims.update_interval import BLOCK, Block
 from uavlab.benchmarks.registry import format_rows
-from uavlab.benchmarks.suites import interval
-from uavlab.benchmarks.suites.interval import compare_paces, interval_suite, time_ranks, waiting
 from uavlab.core.text import printable
-from uavlab.profiling.scaling import longest_wait
+from uavlab_lab.claims.measures import Bench
+from uavlab_lab.claims.update_interval import BLOCK, Block
+from uavlab_lab.scaling import longest_wait
+from uavlab_lab.suites import interval
+from uavlab_lab.suites.interval import compare_paces, interval_suite, time_ranks, waiting
 
 TINY = {"hidden": 8, "batch": 8}
 

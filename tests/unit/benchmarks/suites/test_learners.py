@@ -9,9 +9,6 @@ import pytest
 
 from tests.support.registries import entries, registered_outside, replace_entries
 from uavlab import api
-from uavlab.benchmarks import study as studies
-from uavlab.benchmarks.suites import learners
-from uavlab.benchmarks.suites.learners import learners_suite
 from uavlab.core.errors import ConfigError, DivergedError
 from uavlab.core.registry import ENVIRONMENTS, LEARNERS
 from uavlab.experiment import policy, scores
@@ -20,6 +17,9 @@ from uavlab.experiment.estimate import Pace
 from uavlab.experiment.presets import PRESETS, Preset
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_status
+from uavlab_lab import study as studies
+from uavlab_lab.suites import learners
+from uavlab_lab.suites.learners import learners_suite
 
 PAIRS = ("spread:masac", "spread:mappo")
 SMALL = {"minutes": None, "updates": 6, "evaluate_every": 2, "checkpoint_every": 2, "evaluate_episodes": 4, "worlds": 4}

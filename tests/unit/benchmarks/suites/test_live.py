@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from uavlab.benchmarks.suites import live
 from uavlab.experiment.run import Run
 from uavlab.live import comparison
+from uavlab_lab.suites import live
 
 ACTING = ({"acting": "loop"}, {"acting": "batched"})
 

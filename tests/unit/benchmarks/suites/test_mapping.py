@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from tests.support.fixtures_config import SMALL_MISSION
-from uavlab.benchmarks.suites import mapping
-from uavlab.benchmarks.suites.mapping import PARTS, function_name, own_times, profile_host
 from uavlab.core.errors import FallbackWarning
 from uavlab.core.registry import ENVIRONMENTS
 from uavlab.core.types import leaves
 from uavlab.envs.mapping.env import Mapping
 from uavlab.envs.mapping.numpy_reference import HostMapping
 from uavlab.runtime.runtime import Runtime
+from uavlab_lab.suites import mapping
+from uavlab_lab.suites.mapping import PARTS, function_name, own_times, profile_host
 
 SMALL = HostMapping(cells=41, cell=0.5, lattice=5, reach=12.0)
 PROFILED = HostMapping(cells=64, cell=50 / 64)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from uavlab.benchmarks import registry
-from uavlab.benchmarks.suites import ranks
 from uavlab.benchmarks.timing import WARM_UP
 from uavlab.core.errors import ResourceError
+from uavlab_lab.suites import ranks
 
 
 def test_a_rank_answers_each_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

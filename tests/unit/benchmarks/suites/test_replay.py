@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from uavlab.benchmarks.suites import replay as suite
 from uavlab.collectors.rows import blank_row
 from uavlab.core.types import tree_map
 from uavlab.envs.autoreset import start_worlds
@@ -11,6 +10,7 @@ from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.ops import sum_tree
 from uavlab.replay import prioritized
 from uavlab.replay.prioritized import PriorityConfig
+from uavlab_lab.suites import replay as suite
 
 
 def full(capacity: int) -> prioritized.ByPriority:

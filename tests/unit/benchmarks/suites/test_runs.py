@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from uavlab.benchmarks.suites import runs
-from uavlab.benchmarks.suites.runs import learning_suite, runs_suite
 from uavlab.core.errors import ConfigError
+from uavlab_lab.suites import runs
+from uavlab_lab.suites.runs import learning_suite, runs_suite
 
 
 def test_runs_in_one_process_and_in_five(monkeypatch: pytest.MonkeyPatch) -> None:

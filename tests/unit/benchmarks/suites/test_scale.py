@@ -7,10 +7,10 @@ import pytest
 from tests.support.fixtures_config import TINY, sizes, tiny
 from uavlab import training
 from uavlab.benchmarks.registry import bench
-from uavlab.benchmarks.suites import scale
-from uavlab.benchmarks.suites.scale import CLUSTERS, SYSTEMS, measure_load, plan_row, scale_suite
 from uavlab.experiment.config import configure
-from uavlab.profiling.scaling import Link, Load, ring_seconds
+from uavlab_lab.scaling import Link, Load, ring_seconds
+from uavlab_lab.suites import scale
+from uavlab_lab.suites.scale import CLUSTERS, SYSTEMS, measure_load, plan_row, scale_suite
 
 
 def test_gradients_of_masac_by_hand() -> None:

@@ -11,12 +11,12 @@ import torch
 
 from tests.support.fixtures_config import TINY
 from uavlab.benchmarks import compare, timing
-from uavlab.benchmarks.suites import update
-from uavlab.benchmarks.suites.update import RUNGS, ladder_suite
 from uavlab.core.errors import ResourceError
 from uavlab.experiment.config import configure
 from uavlab.runtime import wrappers
 from uavlab.runtime.runtime import Runtime
+from uavlab_lab.suites import update
+from uavlab_lab.suites.update import RUNGS, ladder_suite
 
 EAGER = {name: rung for name, rung in RUNGS.items() if "compile" not in rung}
 COMPILED = "batched, compiled, bf16"

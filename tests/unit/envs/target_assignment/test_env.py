@@ -9,7 +9,7 @@ from torch import Tensor
 
 from uavlab.core.types import leaves
 from uavlab.envs.target_assignment.env import Assignment
-from uavlab.envs.target_assignment.python_reference import World
+from uavlab_lab.python_assignment import World
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 LEVELS = {

@@ -12,7 +12,7 @@ from tests.unit.envs.target_assignment.test_env import EXACT, LEVELS, legal_move
 from uavlab.envs.target_assignment import env as module
 from uavlab.envs.target_assignment import published_reward as published
 from uavlab.envs.target_assignment.env import Assignment, State
-from uavlab.envs.target_assignment.python_reference import World
+from uavlab_lab.python_assignment import World
 
 ENV = Assignment(uavs=(4, 4), targets=(1, 1), obstacles=(0, 0), rewards="published", sectors=1)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from uavlab.envs.target_assignment.env import Assignment
-from uavlab.envs.target_assignment.python_reference import World
+from uavlab_lab.python_assignment import World
 
 ENV = Assignment(uavs=(1, 1), targets=(2, 2), obstacles=(1, 1), sectors=4)
 

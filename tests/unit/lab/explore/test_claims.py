@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from uavlab.benchmarks.claims import report
-from uavlab.benchmarks.claims.ledger import ledger, select
 from uavlab.core.errors import FileError
-from uavlab.lab.explore import claims as module
-from uavlab.lab.explore.claims import ALL, FILTERS, ClaimsBrowser, claim_rows, select_rows
+from uavlab_lab.claims import report
+from uavlab_lab.claims.ledger import ledger, select
+from uavlab_lab.explore import claims as module
+from uavlab_lab.explore.claims import ALL, FILTERS, ClaimsBrowser, claim_rows, select_rows
 
 RECORD: dict[str, Any] = {
     "date": "2026-01-01",

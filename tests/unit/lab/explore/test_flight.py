@@ -14,8 +14,8 @@ from uavlab.experiment import policy
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import digest
-from uavlab.lab.explore.flight import flight_of
-from uavlab.lab.plots import flight
+from uavlab_lab.explore.flight import flight_of
+from uavlab_lab.plots import flight
 
 Look = Callable[[Run], Any]
 

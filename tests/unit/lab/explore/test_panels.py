@@ -13,13 +13,13 @@ import uavlab as ul
 from tests.support.hostile import HARMLESS, HOSTILE, environment, skeleton
 from tests.support.registries import registered_outside
 from tests.support.widget_events import controls, html_of, parts, play
-from uavlab.benchmarks.claims.ledger import ledger
-from uavlab.lab.explore import ClaimsBrowser, PresetPicker, RunComparer, StageEditor, compare_runs, verdict
-from uavlab.lab.explore import claims as claims_module
-from uavlab.lab.explore.stages import preset_stages
-from uavlab.lab.headless.strip_outputs import WIDGET
-from uavlab.lab.widgets import Panel
-from uavlab_notebooks.landing import CURRICULUM, Landing
+from uavlab_lab.claims.ledger import ledger
+from uavlab_lab.explore import ClaimsBrowser, PresetPicker, RunComparer, StageEditor, compare_runs, verdict
+from uavlab_lab.explore import claims as claims_module
+from uavlab_lab.explore.stages import preset_stages
+from uavlab_lab.headless.strip_outputs import WIDGET
+from uavlab_lab.lessons.landing import CURRICULUM, Landing
+from uavlab_lab.widgets import Panel
 
 Words = Sequence[str]
 SEQUENCES = 50
@@ -129,15 +129,15 @@ def test_text_of_others_stays_text(render: Callable[[Words, Path], Iterator[str]
 @pytest.mark.parametrize(
     ("module", "render"),
     [
-        ("uavlab.lab.widgets", picker),
-        ("uavlab.lab.plots.tables", picker),
-        ("uavlab.lab.widgets", comparer),
-        ("uavlab.lab.plots.svg", comparer),
-        ("uavlab.lab.plots.tables", comparison),
-        ("uavlab.lab.widgets", judged),
-        ("uavlab.lab.plots.tables", claims),
-        ("uavlab.lab.explore.stages", stages),
-        ("uavlab.lab.widgets", stages),
+        ("uavlab_lab.widgets", picker),
+        ("uavlab_lab.plots.tables", picker),
+        ("uavlab_lab.widgets", comparer),
+        ("uavlab_lab.plots.svg", comparer),
+        ("uavlab_lab.plots.tables", comparison),
+        ("uavlab_lab.widgets", judged),
+        ("uavlab_lab.plots.tables", claims),
+        ("uavlab_lab.explore.stages", stages),
+        ("uavlab_lab.widgets", stages),
     ],
 )
 def test_a_widget_that_does_not_escape_is_caught(

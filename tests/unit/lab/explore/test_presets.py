@@ -11,8 +11,8 @@ from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.experiment.config import configure, parts
 from uavlab.experiment.presets import presets
 from uavlab.experiment.settings import describe_settings
-from uavlab.lab.explore import presets as module
-from uavlab.lab.explore.presets import PresetPicker
+from uavlab_lab.explore import presets as module
+from uavlab_lab.explore.presets import PresetPicker
 
 
 def picker(preset: str = "leader_follower_quick", **changes: str) -> PresetPicker:

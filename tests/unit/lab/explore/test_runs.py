@@ -13,9 +13,9 @@ from tests.support.fixtures_config import tiny, train_tiny
 from uavlab.core.errors import ConfigError
 from uavlab.experiment import scores
 from uavlab.experiment.run import Run
-from uavlab.lab.comparison import scores_while_training
-from uavlab.lab.explore import runs as module
-from uavlab.lab.explore.runs import RunComparer, compare_runs, runs_below
+from uavlab_lab.comparison import scores_while_training
+from uavlab_lab.explore import runs as module
+from uavlab_lab.explore.runs import RunComparer, compare_runs, runs_below
 
 KEYS = ("eval/completion", "eval/formation_strict", "eval/flight_time")
 

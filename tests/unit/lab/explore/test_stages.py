@@ -3,8 +3,8 @@
 import pytest
 
 from uavlab.core.errors import ConfigError
-from uavlab.lab.explore.stages import COLUMN, GAP, NUMBER, StageEditor, names_of, preset_stages, summary
-from uavlab_notebooks.landing import CURRICULUM, Landing
+from uavlab_lab.explore.stages import COLUMN, GAP, NUMBER, StageEditor, names_of, preset_stages, summary
+from uavlab_lab.lessons.landing import CURRICULUM, Landing
 
 
 @pytest.mark.parametrize("preset", ["leader_follower_curriculum", "assignment_curriculum"])

@@ -16,10 +16,10 @@ from uavlab.experiment import policy, scores
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import digest
-from uavlab.lab.explore.verdict import Verdict, recorded_baselines, verdict
-from uavlab.lab.plots.tables import Table
+from uavlab_lab.explore.verdict import Verdict, recorded_baselines, verdict
+from uavlab_lab.plots.tables import Table
 
-module = import_module("uavlab.lab.explore.verdict")  # whose name is that of its function in the package
+module = import_module("uavlab_lab.explore.verdict")  # whose name is that of its function in the package
 ROWS = (  # of two seeds; the score is 3 x completion + strict formation - 0.0005 x flight time
     {"update": 4, "seconds": 1.0, **{f"eval/{name}": 0.5 for name in ("completion", "formation_strict")}},
     {"update": 8, "seconds": 2.0, **{f"eval/{name}": 0.0 for name in ("completion", "formation_strict")}},

@@ -12,8 +12,8 @@ import pytest
 from nbclient.exceptions import DeadKernelError
 from nbformat.v4 import new_code_cell, new_notebook
 
-from uavlab.lab.headless import kernel
-from uavlab.lab.headless.kernel import Client, OwnKernelManager, Watchdog
+from uavlab_lab.headless import kernel
+from uavlab_lab.headless.kernel import Client, OwnKernelManager, Watchdog
 
 PNG, PLOTLY, UPDATE = "image/png", "application/vnd.plotly.v1+json", "update_display_data"
 

@@ -5,7 +5,7 @@ import pytest
 
 from tests.support.tiny_notebook import PARAMETERS, Write
 from uavlab.core.errors import ConfigError, FileError
-from uavlab.lab.headless.parameters import declared_parameters, parameters, read_parameters
+from uavlab_lab.headless.parameters import declared_parameters, parameters, read_parameters
 
 
 def injected(**values: object) -> dict[str, object]:

@@ -8,10 +8,10 @@ import plotly.graph_objects as go
 import pytest
 from nbformat.v4 import new_output
 
-from uavlab.lab.headless import pictures
-from uavlab.lab.headless.strip_outputs import FIGURE
-from uavlab.lab.plots.flight import add_frames
-from uavlab.lab.plots.views import views
+from uavlab_lab.headless import pictures
+from uavlab_lab.headless.strip_outputs import FIGURE
+from uavlab_lab.plots.flight import add_frames
+from uavlab_lab.plots.views import views
 
 
 def flight() -> go.Figure:

@@ -11,8 +11,8 @@ from plotly.offline import get_plotlyjs
 from tests.support.tiny_notebook import Write
 from tests.support.web_page import loaded_addresses
 from uavlab.core.errors import FileError
-from uavlab.lab.headless.report import draw_formulas, report
-from uavlab.lab.headless.strip_outputs import FIGURE, WIDGET
+from uavlab_lab.headless.report import draw_formulas, report
+from uavlab_lab.headless.strip_outputs import FIGURE, WIDGET
 
 
 def fetched(page: str) -> list[str]:

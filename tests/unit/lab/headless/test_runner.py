@@ -8,8 +8,8 @@ from filelock import FileLock
 from tests.support.tiny_notebook import PARAMETERS, Write
 from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.core.installation import ROOT
-from uavlab.lab.headless import runner
-from uavlab.lab.headless.runner import notebook_path, run_notebook
+from uavlab_lab.headless import runner
+from uavlab_lab.headless.runner import notebook_path, run_notebook
 
 
 class TestRefusedBeforeAKernelStarts:

@@ -10,7 +10,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from tests.support.tiny_notebook import Write
 from uavlab.core.errors import FileError
-from uavlab.lab.headless.strip_outputs import FIGURE, MAX_BYTES, WIDGET, find_faults, main, strip
+from uavlab_lab.headless.strip_outputs import FIGURE, MAX_BYTES, WIDGET, find_faults, main, strip
 
 VIEW = {WIDGET: {"model_id": "m"}}
 

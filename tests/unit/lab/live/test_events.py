@@ -10,8 +10,8 @@ from tests.support.live_events import Twice, play
 from tests.support.live_runs import watch_threads
 from tests.support.registries import registered_outside
 from uavlab.experiment.run import Run
-from uavlab.lab.live import panel, pictures
 from uavlab.live import attach, comparison, history
+from uavlab_lab.live import panel, pictures
 
 SEQUENCES, EVENTS = 20, 4
 

@@ -10,7 +10,7 @@ import ipywidgets as widgets
 import pytest
 
 import uavlab as ul
-import uavlab.lab
+import uavlab_lab
 from tests.support.fixtures_config import sizes
 from tests.support.hostile import HARMLESS, HOSTILE, environment, skeleton
 from tests.support.live_runs import PATIENCE, QUICK, drift, failing, finish, step, wait_for, wait_until, watch_threads
@@ -19,13 +19,13 @@ from tests.support.widget_events import html_of, parts
 from uavlab.core.errors import ConfigError, FileError, ResourceError
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
-from uavlab.lab.headless.strip_outputs import WIDGET
-from uavlab.lab.live import panel as module
-from uavlab.lab.live import pictures
-from uavlab.lab.live.panel import LAST_EVERY, LivePanel, panel
 from uavlab.live import comparison
 from uavlab.live.attach import trainer_of
 from uavlab.live.trainer import Trainer
+from uavlab_lab.headless.strip_outputs import WIDGET
+from uavlab_lab.live import panel as module
+from uavlab_lab.live import pictures
+from uavlab_lab.live.panel import LAST_EVERY, LivePanel, panel
 
 ALERT = "<b role='alert'>"
 
@@ -363,7 +363,7 @@ class TestFollow:
 class TestPanelOf:
     def test_a_run(self) -> None:
         run = Run(drift())
-        each = uavlab.lab.panel(run)
+        each = uavlab_lab.panel(run)
         assert isinstance(each, LivePanel)
         assert each.trainer is trainer_of(run)
         assert run.config.run.monitor
@@ -457,7 +457,7 @@ def test_text_of_others_stays_text() -> None:
     assert elements[0] <= elements[1]
 
 
-@pytest.mark.parametrize("name", ["uavlab.lab.live.panel", "uavlab.lab.plots.tables", "uavlab.lab.plots.svg"])
+@pytest.mark.parametrize("name", ["uavlab_lab.live.panel", "uavlab_lab.plots.tables", "uavlab_lab.plots.svg"])
 def test_a_panel_that_does_not_escape_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{name}.markup", str)
     with pytest.raises(AssertionError):

@@ -18,11 +18,11 @@ from tests.support.registries import registered_outside
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Change, parse_changes
-from uavlab.lab.live import pictures
-from uavlab.lab.live.pictures import change_table, score_chart, speed_chart, stage_bar, status_line, whole
-from uavlab.lab.plots.svg import MOST
 from uavlab.live.history import History, Sample
 from uavlab.live.trainer import Trainer
+from uavlab_lab.live import pictures
+from uavlab_lab.live.pictures import change_table, score_chart, speed_chart, stage_bar, status_line, whole
+from uavlab_lab.plots.svg import MOST
 
 MEASURED = {
     **{"how": "interleaved", "slices": 6, "warm_up_s": 12.34, "per_update": {"rows": 1.5}},
@@ -256,7 +256,7 @@ def test_text_of_others_stays_text() -> None:
     assert elements[0] <= elements[1]
 
 
-@pytest.mark.parametrize("module", ["uavlab.lab.live.pictures", "uavlab.lab.plots.tables", "uavlab.lab.plots.svg"])
+@pytest.mark.parametrize("module", ["uavlab_lab.live.pictures", "uavlab_lab.plots.tables", "uavlab_lab.plots.svg"])
 def test_one_that_does_not_escape_is_caught(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{module}.markup", str)
     with pytest.raises(AssertionError):

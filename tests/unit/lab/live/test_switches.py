@@ -12,9 +12,9 @@ from tests.support.registries import registered_outside
 from uavlab.experiment.change import refusal
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
-from uavlab.lab.live import switches
-from uavlab.lab.live.switches import FIRST, Switch, changeable
 from uavlab.runtime.toggles import TOGGLES
+from uavlab_lab.live import switches
+from uavlab_lab.live.switches import FIRST, Switch, changeable
 
 PPO = {"learner": "ippo", "device": "cpu", "worlds": 2, "hidden": 8, **SMALL_ROLLOUTS}
 TASKS: dict[str, dict[str, Any]] = {

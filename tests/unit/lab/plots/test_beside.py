@@ -4,8 +4,8 @@ import plotly.graph_objects as go
 import pytest
 
 from uavlab.core.errors import ConfigError
-from uavlab.lab.plots.beside import beside
-from uavlab.lab.plots.flight import FRAMES, add_frames
+from uavlab_lab.plots.beside import beside
+from uavlab_lab.plots.flight import FRAMES, add_frames
 
 
 def flight(seconds: int) -> go.Figure:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from uavlab.lab.plots import charts, style
+from uavlab_lab.plots import charts, style
 
 SPEEDUPS = [
     {"setting": "loop", "ms": 10.0, "over_first": 1.0, "low": 1.0, "high": 1.0, "agents": 2},

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from uavlab.core.curriculum import Curriculum, Fallback, Stage
-from uavlab.lab.plots import style
-from uavlab.lab.plots.curricula import comparison, rates, timeline
+from uavlab_lab.plots import style
+from uavlab_lab.plots.curricula import comparison, rates, timeline
 
 ROWS: list[dict[str, Any]] = [
     {"update": update, "seed": seed, "eval/stage": stage, "eval/completion": score}

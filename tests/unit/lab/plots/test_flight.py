@@ -8,7 +8,7 @@ from tests.unit.lab.plots.test_leader_follower import FOUR, fly_straight
 from uavlab.core.errors import ConfigError
 from uavlab.core.registry import SCENES, scene
 from uavlab.envs.leader_follower.slow import SlowLeaderFollower
-from uavlab.lab.plots import flight, mapping
+from uavlab_lab.plots import flight, mapping
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from uavlab.envs.leader_follower.env import PUBLISHED, LeaderFollower, State
-from uavlab.lab.plots import flight, leader_follower
-from uavlab.lab.plots.leader_follower import draw_flight
+from uavlab_lab.plots import flight, leader_follower
+from uavlab_lab.plots.leader_follower import draw_flight
 
 FOUR = dataclasses.replace(PUBLISHED, lagged=False, obstacles=2)
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from uavlab.lab.plots import style
-from uavlab.lab.plots.learners import learning_record, score_text
+from uavlab_lab.plots import style
+from uavlab_lab.plots.learners import learning_record, score_text
 
 
 def row(environment: str, learner: str, plan: str | None = "sweep", **more: Any) -> dict[str, Any]:

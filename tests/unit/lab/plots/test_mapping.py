@@ -9,8 +9,8 @@ import torch
 
 from tests.support.fixtures_mapping import TINY_MISSION, random_step, start_missions
 from uavlab.envs.mapping.env import Mapping, State
-from uavlab.lab.plots import mapping as pictures
 from uavlab.ops import belief_maps
+from uavlab_lab.plots import mapping as pictures
 
 UAVS = TINY_MISSION.uavs
 

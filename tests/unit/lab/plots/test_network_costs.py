@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from uavlab.core.errors import ConfigError
-from uavlab.lab.plots.network_costs import LABELS, network_costs
+from uavlab_lab.plots.network_costs import LABELS, network_costs
 
 SIZES = ((3, 2), (6, 4), (20, 15))
 

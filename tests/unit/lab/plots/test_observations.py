@@ -12,7 +12,7 @@ from tests.support.registries import outside
 from uavlab.core.errors import ConfigError
 from uavlab.core.registry import SCENES
 from uavlab.core.types import ChoiceObs, EnvSpec
-from uavlab.lab.plots import flight, observations
+from uavlab_lab.plots import flight, observations
 
 
 class Plain(outside.Drift):

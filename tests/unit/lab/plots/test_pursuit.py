@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from uavlab.core.types import tree_map
 from uavlab.envs.pursuit.baselines import chase
 from uavlab.envs.pursuit.env import Pursuit, State
-from uavlab.lab.plots import flight, pursuit
-from uavlab.lab.plots.pursuit import draw_flight
+from uavlab_lab.plots import flight, pursuit
+from uavlab_lab.plots.pursuit import draw_flight
 
 ENV = Pursuit(pursuers=1, evaders=2, side=3, obstacles=2, dt=0.5)
 OBSTACLES = [(1, 1), (0, 2)]

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from uavlab.envs.spread.baselines import assignment
 from uavlab.envs.spread.env import Spread, State
-from uavlab.lab.plots import flight, spread
-from uavlab.lab.plots.spread import draw_flight
+from uavlab_lab.plots import flight, spread
+from uavlab_lab.plots.spread import draw_flight
 
 PAIR = Spread(uavs=2, dt=0.1)
 COVERED, TRAIL, UAVS, CRASHES = range(4)  # moving traces

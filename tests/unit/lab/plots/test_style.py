@@ -3,7 +3,7 @@
 import plotly.graph_objects as go
 import pytest
 
-from uavlab.lab.plots import style
+from uavlab_lab.plots import style
 
 PAGES = ("#ffffff", "#111111")  # light and dark
 

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from uavlab.lab.plots import svg
+from uavlab_lab.plots import svg
 
 
 def circles(text: str) -> list[tuple[float, float]]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from uavlab.lab.plots.tables import table
+from uavlab_lab.plots.tables import table
 
 
 def test_a_table_formats_its_cells() -> None:

@@ -7,8 +7,8 @@ import torch
 
 from uavlab.envs.target_assignment.baselines import greedy
 from uavlab.envs.target_assignment.env import Assignment, State
-from uavlab.lab.plots import flight
-from uavlab.lab.plots.target_assignment import LARGEST, SMALLEST, draw_flight
+from uavlab_lab.plots import flight
+from uavlab_lab.plots.target_assignment import LARGEST, SMALLEST, draw_flight
 
 ENV = Assignment(uavs=(2, 3), targets=(2, 3), obstacles=(1, 2), slots=(4, 5, 3))
 OBSTACLES, STARTS, OPEN, SATISFIED, LEGS, UAVS = range(6)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from uavlab.lab.plots.transfers import transfer_chart
+from uavlab_lab.plots.transfers import transfer_chart
 
 
 def ends(mean: float) -> dict[str, float]:

@@ -7,8 +7,8 @@ import plotly.graph_objects as go
 import pytest
 
 from uavlab.core.errors import ConfigError
-from uavlab.lab.plots.style import blank
-from uavlab.lab.plots.views import GAP, LETTER, LINE, PAD, ROOM, TITLES, still_views, views
+from uavlab_lab.plots.style import blank
+from uavlab_lab.plots.views import GAP, LETTER, LINE, PAD, ROOM, TITLES, still_views, views
 
 
 def draw(show: str, agents: int) -> go.Figure:

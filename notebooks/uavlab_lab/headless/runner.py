@@ -1,0 +1,199 @@
+"""Headless runs of notebooks: parameters are checked first, an output has one writer, and each end has an exit code.
+
+A notebook runs in its own folder, so relative paths inside it start there; a notebook of an installed package runs in
+the working directory.
+"""
+
+import re
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import papermill
+from filelock import FileLock, Timeout
+from nbclient.exceptions import CellTimeoutError
+
+from uavlab.core import errors, installation
+from uavlab.core.errors import ConfigError, ResourceError
+from uavlab.core.text import one_line, suggest
+from uavlab_lab.headless.kernel import ENGINE, TIMED_OUT, Watchdog
+from uavlab_lab.headless.parameters import check_values
+from uavlab_lab.headless.strip_outputs import EXECUTED, read_notebook
+
+DEAD_KERNEL = 138
+LONGEST, TAIL_LINES, TAIL_CHARACTERS = 500, 20, 2000
+
+
+@dataclass(frozen=True)
+class NotebookRun:
+    """How a run ended.
+
+    Attributes:
+        exit_code: 0 if and only if every cell ran; the class's code for a uavlab error, 1 for any other failing cell,
+            124 for a time-out, 130 or 143 for SIGINT or SIGTERM, 138 for a dead kernel.
+        reason: One line that explains the exit code.
+        out: The executed notebook, written in every case.
+        tail: The last lines that the failing cell printed; empty, or ending with a newline.
+    """
+
+    exit_code: int
+    reason: str
+    out: Path
+    tail: str = ""
+
+
+def run_notebook(
+    path: Path, parameters: Mapping[str, Any], out: Path, timeout_s: int | None = None, progress: bool = False
+) -> NotebookRun:
+    """Run a copy of a notebook with papermill, in this interpreter's environment and the notebook's folder.
+
+    ``parameters`` are checked before a kernel starts, and ``out`` appears as a complete file when the run has ended.
+    A cell may take ``timeout_s`` (s), without limit if None; ``progress`` shows a bar on stderr.
+
+    The first SIGINT or SIGTERM ends the run as a time-out does: the kernel is shut down and the outputs so far are
+    written. A second one ends this process at once, and the kernel with it.
+
+    Raises:
+        ConfigError: A parameter is unknown or has the wrong type, or ``out`` is the notebook itself, is a folder, does
+            not end in .ipynb, or is being written by another run.
+        FileError: The notebook is missing or not a notebook.
+        ResourceError: The folder of ``out`` cannot be made or written, or the disk is full.
+    """
+    path, out = Path(path).resolve(), Path(out).resolve()
+    check_values(path, parameters)
+    if out.is_dir() or (out.exists() and out.samefile(path)):
+        what = "is a folder" if out.is_dir() else "is the notebook itself, which is never overwritten"
+        raise ConfigError(f"Output {out} {what}; name another file.")
+    if out.suffix != ".ipynb":  # the offline page beside it ends in .html
+        raise ConfigError(f"Output {out} is not named like a notebook; let it end in .ipynb.")
+    watchdog = Watchdog(timeout_s)
+    part = out.with_name(f".{out.name}.part.ipynb")
+    with watchdog.signals(), _lock(out):
+        try:
+            code = _execute(path, part, parameters, watchdog, progress)
+            return _conclude(part, path, out, code, timeout_s)
+        except OSError as e:
+            part.unlink(missing_ok=True)
+            raise ResourceError(f"{path.name} cannot be run to {out} ({e}); free some space or memory.") from e
+
+
+def notebook_path(name: str | Path) -> Path:
+    """Find a notebook by path or by its name, with or without the number that orders the series.
+
+    Names are those in the nearest ``notebooks/`` at or above the working directory, or else in the package.
+
+    Raises:
+        ConfigError: There is none of that name, or more than one.
+    """
+    if Path(name).suffix == ".ipynb" and Path(name).is_file():
+        return Path(name).resolve()
+    here = Path.cwd()
+    folders = (sorted((root / "notebooks").glob("*.ipynb")) for root in (here, *here.parents, installation.ROOT))
+    known = next(filter(None, folders), [])
+    stem = Path(name).name.removesuffix(".ipynb")
+    matches = [p for p in known if p.stem == stem] or [p for p in known if short_name(p) == stem]
+    if len(matches) == 1:
+        return matches[0].resolve()
+    stems = [short_name(p) for p in known]
+    raise ConfigError(f"Unknown notebook '{name}'{suggest(stem, stems)}. Known: {', '.join(stems) or 'none'}.")
+
+
+def short_name(path: Path) -> str:
+    """Return a notebook's name without the number that orders the series."""
+    return re.sub(r"^\d+_", "", path.stem)
+
+
+def _lock(out: Path) -> AbstractContextManager[Any]:
+    """Create the folder of ``out`` and acquire its lock, which the system releases when this process ends."""
+    lock = FileLock(out.with_name(f".{out.name}.lock"), blocking=False)  # removing it would let two runs in
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        return lock.acquire()
+    except Timeout as e:
+        raise ConfigError(
+            f"Output {out} is being written by another run; wait for its end or name another file."
+        ) from e
+    except OSError as e:
+        raise ResourceError(f"Folder {out.parent} cannot be made or written ({e.strerror}); name another.") from e
+
+
+def _execute(path: Path, part: Path, parameters: Mapping[str, Any], watchdog: Watchdog, progress: bool) -> int:
+    """Execute the notebook; return 0 if it ran to its end or to an error, else the exit code."""
+    try:
+        papermill.execute_notebook(
+            _escape(path),
+            _escape(part),
+            dict(parameters),
+            engine_name=ENGINE,
+            kernel_name="python3",
+            language="python",
+            progress_bar=progress,
+            cwd=_working_directory(path),
+            watchdog=watchdog,
+        )
+    except papermill.PapermillExecutionError:
+        pass  # a cell shows an error, which may be intended
+    except (RuntimeError, CellTimeoutError):  # the kernel gave no answer, or the watchdog ended the wait for it
+        return watchdog.code or DEAD_KERNEL
+    return 0
+
+
+def _working_directory(path: Path) -> Path:
+    """Return the folder in which a notebook runs; nothing is written into an installed package."""
+    installed = installation.INSTALLED and path.is_relative_to(installation.ROOT)
+    return Path.cwd() if installed else path.parent
+
+
+def _conclude(part: Path, path: Path, out: Path, code: int, timeout_s: int | None) -> NotebookRun:
+    """Correct what papermill recorded, move the notebook to ``out`` and report how the run ended."""
+    nb = read_notebook(part, EXECUTED)
+    skipped = [cell for cell in nb.cells if "skip-execution" in cell.metadata.get("tags", [])]
+    cells = [cell for cell in nb.cells if cell.cell_type == "code" and cell.source.strip() and cell not in skipped]
+    started = [cell for cell in cells if cell.metadata.papermill.start_time is not None]
+    for cell in nb.cells:
+        if "papermill" in cell.metadata and (cell.metadata.papermill.start_time is None or cell in skipped):
+            cell.metadata.papermill.status = "pending"  # papermill marks them as completed, even without a kernel
+    last = f"cell {max(1, len(started))} of {len(cells)}"
+    where = f"in {last}" if started else f"before {last}"
+    error = _error(started[-1]) if started else None
+    if code == TIMED_OUT:
+        reason = f"{last} ran longer than {timeout_s} s"
+    elif code == DEAD_KERNEL:
+        reason = f"the kernel died {where}"
+    elif code:
+        reason = f"interrupted {where}"
+    elif error:
+        code = getattr(getattr(errors, error.ename, None), "exit_code", 1)
+        reason = f"{last} failed: {error.ename}: {error.evalue}"
+    elif any(cell.metadata.papermill.status != "completed" for cell in cells):
+        code, reason = 1, f"{last} failed without showing an error"
+    else:
+        reason = f"all {len(cells)} cells ran"  # an error in a cell tagged raises-exception is intended
+        nb.cells = [cell for cell in nb.cells if "papermill-error-cell-tag" not in cell.metadata.get("tags", [])]
+    nb.metadata.papermill.update(input_path=path.name, output_path=out.name, exception=code != 0)
+    if code and started:
+        started[-1].metadata.papermill.update(status="failed", exception=True)
+    nbformat.write(nb, part)
+    part.replace(out)
+    return NotebookRun(code, one_line(reason)[:LONGEST], out, _tail(started[-1]) if code and started else "")
+
+
+def _tail(cell: Any) -> str:
+    """Return the last lines that a cell printed or showed."""
+    texts = [output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.outputs]
+    lines = "\n".join(text.rstrip("\n") for text in texts if text)[-TAIL_CHARACTERS:].splitlines()
+    return "".join(f"{one_line(line)}\n" for line in lines[-TAIL_LINES:])
+
+
+def _error(cell: Any) -> Any:
+    """Return the error that ended this cell, None if there is none or the cell is tagged ``raises-exception``."""
+    if "raises-exception" in cell.metadata.get("tags", []):
+        return None
+    return next((output for output in cell.outputs if output.output_type == "error"), None)
+
+
+def _escape(path: Path) -> str:
+    return str(path).replace("{", "{{").replace("}", "}}")  # papermill formats its paths

@@ -1,0 +1,235 @@
+"""What a folder holds of a run, read part by part: a part that is missing or damaged leaves a note, not an error.
+
+A run of this process has the same parts, as they are now.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import plotly.graph_objects as go
+
+from uavlab.core.errors import ConfigError, UavlabError
+from uavlab.core.text import quote
+from uavlab.experiment import policy, run_state, scores, symptoms
+from uavlab.experiment.config import Config, Device
+from uavlab.experiment.names import run_folder
+from uavlab.experiment.policy import TrainedPolicy
+from uavlab.experiment.run import Run
+from uavlab.experiment.run_dir import STATUS, newest_meta, read_config
+from uavlab.experiment.scores import Figures, Scores
+from uavlab.storage.files import read_json
+from uavlab.storage.metrics_log import Recorder
+from uavlab_lab.plots import flight
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """How policies are scored; see ``uavlab.evaluate``.
+
+    Raises:
+        ConfigError: A value is of another type, or out of range.
+    """
+
+    episodes: int = 200
+    seed: int = 0
+    mean_action: bool = False
+    device: Device | None = None
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        for name, least in (("episodes", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < least:
+                raise ConfigError(f"report: got {name}={quote(value)}; expected a whole number from {least} up.")
+        if self.device is not None and self.device not in get_args(Device):
+            known = ", ".join(get_args(Device))
+            raise ConfigError(f"report: got device={quote(self.device)}; expected one of {known}.")
+
+
+@dataclass
+class RunFiles:
+    """The parts of a run, each read when it is first asked for.
+
+    Attributes:
+        folder: Folder of the run.
+        name: What tables and figures call it.
+        config: Its settings.
+        scoring: How its policies are scored.
+        notes: What could not be read, and why.
+    """
+
+    folder: Path
+    name: str
+    config: Config
+    scoring: Scoring = Scoring()
+    notes: list[str] = field(default_factory=list)
+
+    @cached_property
+    def status(self) -> dict[str, Any]:
+        """Return what ``run.json`` holds."""
+        return self.attempt("status", lambda: read_json(self.folder / STATUS)) or {}
+
+    @cached_property
+    def machine(self) -> Mapping[str, Any]:
+        """Return the machine that trained it."""
+        machine = self.status.get("machine")
+        return machine if isinstance(machine, dict) else {}
+
+    @cached_property
+    def exported(self) -> bool:
+        """Return whether this is a copy with policies alone."""
+        return bool(newest_meta(self.folder).get("exported"))
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the rows of metrics."""
+        recorder = Recorder(self.folder)
+        self.attempt("metrics", recorder.read)
+        return recorder.rows
+
+    @cached_property
+    def trained(self) -> TrainedPolicy | None:
+        """Return the best policy of each seed."""
+        return self.attempt("policy", lambda: policy.load(self.folder, self.scoring.device))
+
+    @cached_property
+    def figures(self) -> Figures | None:
+        """Return the figures of these policies in each episode."""
+        trained, how = self.trained, self.scoring
+        if trained is None:
+            return None
+        return self.attempt("scores", lambda: scores.measure(trained, how.episodes, how.seed, how.mean_action))
+
+    def summarize(self, figures: Figures) -> Scores | None:
+        """Return the scores of its seeds, or of several runs' like it, from figures of each episode."""
+        trained = self.trained
+        if trained is None:
+            return None
+        count, device = self.scoring.episodes, trained.rt.device
+        return self.attempt("scores", lambda: scores.summarize(self.config, figures, count, device))
+
+    @cached_property
+    def flight(self) -> go.Figure | None:
+        """Return a flight of the first seed, if its team flies."""
+        trained, how = self.trained, self.scoring
+        if trained is None or not self.flies:
+            return None
+        states = self.attempt("flight", lambda: [*policy.fly(trained, how.seed, how.mean_action)])
+        return states and self.attempt("picture", lambda: flight.animate(self.config.evaluation, states))
+
+    @property
+    def symptoms(self) -> list[str]:
+        """Return what ails it, each with the setting to try where one is known."""
+        return [f"Symptom at update {e.update:,}: {e.text}." for e in symptoms.parse(self.status.get("symptoms"))]
+
+    @property
+    def fell_back(self) -> list[str]:
+        """Return the toggles that fell back, and why."""
+        toggles = self.status.get("toggles")
+        reasons = toggles.get("fell_back") if isinstance(toggles, dict) else None
+        return [f"The toggle {n} fell back: {r}" for n, r in reasons.items()] if isinstance(reasons, dict) else []
+
+    @property
+    def not_exact(self) -> list[str]:
+        """Return why it cannot be repeated bit for bit."""
+        reasons = self.status.get("not_exact")
+        return [f"Not bit for bit repeatable: {reason}" for reason in reasons] if isinstance(reasons, list) else []
+
+    @property
+    def remarks(self) -> list[str]:
+        """Return what a reader should know besides its status: why it ended, and the three lists above."""
+        ended = [f"It ended because: {self.status['reason']}"] if self.status.get("reason") else []
+        return [*ended, *self.not_exact, *self.symptoms, *self.fell_back]
+
+    @property
+    def flies(self) -> bool:
+        """Return whether it trains a team that flies."""
+        return self.config.task.evaluation.flies
+
+    @property
+    def environment(self) -> str:
+        """Return the name of the class of its environment."""
+        return type(self.config.env).__name__
+
+    def attempt(self, what: str, read: Callable[[], T]) -> T | None:
+        """Return what ``read`` returns; if it fails, None, with a note."""
+        try:
+            return read()
+        except UavlabError as error:
+            self.notes.append(f"No {what}: {error}")
+        except Exception as error:  # of any kind: environments, learners and pictures may be a user's own
+            self.notes.append(f"No {what}: {type(error).__name__}: {error}")
+        return None
+
+
+@dataclass
+class RunParts(RunFiles):
+    """The parts of a run of this process; nothing is read from its folder, and it may have none.
+
+    Attributes:
+        run: The run.
+    """
+
+    run: Any = None
+
+    @cached_property
+    def status(self) -> dict[str, Any]:
+        """Return what ``run.json`` would hold now."""
+        return run_state.status_record(self.run, "")
+
+    @cached_property
+    def exported(self) -> bool:
+        """Return that this is no copy."""
+        return False
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the rows of metrics so far."""
+        return [*self.run.recorder.rows]
+
+    @cached_property
+    def trained(self) -> TrainedPolicy | None:
+        """Return the best policy of each seed so far."""
+        return self.run.trained()
+
+
+def open_run(what: Run | str | Path) -> RunFiles:
+    """Return the parts of a run of this process, or of a folder.
+
+    Raises:
+        FileError: The folder is no run, or its settings are damaged.
+        ConfigError: It is neither a run nor a folder, or its environment is not registered here.
+    """
+    if isinstance(what, Run):
+        name = f"{what.config.preset} in memory" if what.folder is None else what.folder.resolve().name
+        return RunParts(what.folder or Path(), name, what.config, run=what)
+    folder = run_folder(what)
+    return RunFiles(folder, folder.resolve().name, read_config(folder))
+
+
+def open_runs(runs: Sequence[Run | str | Path]) -> tuple[list[RunFiles], list[str]]:
+    """Return the parts of several runs, each once and under a name of its own, and why others are left out.
+
+    Runs of one name are told apart by their folders, those in memory by numbers.
+    """
+    opened: dict[Any, RunFiles] = {}
+    notes = []
+    for what in runs:
+        try:
+            each = open_run(what)
+        except UavlabError as error:
+            notes.append(str(error))
+            continue
+        own = getattr(each, "run", None)
+        opened[own if own and own.folder is None else each.folder.resolve()] = each
+    count = Counter(each.name for each in opened.values())
+    for number, each in enumerate(opened.values(), 1):
+        if count[each.name] > 1:
+            each.name = f"{each.name} {number}" if each.folder == Path() else str(each.folder)
+    return [*opened.values()], notes

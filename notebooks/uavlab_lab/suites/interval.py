@@ -1,0 +1,140 @@
+"""Update intervals with slow worlds: in one process, in turn; of ranks that wait; and by a model of such devices."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from uavlab.benchmarks.compare import Settings
+from uavlab.benchmarks.registry import Option, Record, suite
+from uavlab.benchmarks.timing import median, ratio
+from uavlab.experiment.config import Device, configure
+from uavlab_lab.claims.measures import Bench
+from uavlab_lab.claims.update_interval import BLOCK, paced_blocks
+from uavlab_lab.scaling import Link, Load, interval_gain, longest_wait
+from uavlab_lab.suites.ranks import time_groups
+
+INTERVALS = (1, 5, 10, 20)
+DEVICES = (2, 8, 64)
+FREE = Link(bandwidth=float("inf"), latency=0.0)  # sums of gradients that take no time
+
+
+@suite(
+    "interval",
+    about="update intervals with slow worlds, in turn and overlapped; by a model for devices that wait",
+    options=[
+        Option("worlds", "worlds that are stepped at once; default 1, 16 and 64", (1, 100_000)),
+        Option("pace", "time of a step over that of an update; default 1", (0.01, 1000.0), float, several=False),
+        Option("ranks", "also time so many ranks of the presets interval_K, which wait for each other", (1, 64)),
+    ],
+)
+def interval_suite(
+    rounds: int,
+    device: Device,
+    worlds: Sequence[int] = (1, 16, 64),
+    pace: float = 1.0,
+    ranks: Sequence[int] = (),
+    **sizes: Any,
+) -> Record:
+    """Time the same updates at each interval, with steps between updates and beside them, in turn in this process.
+
+    Args:
+        rounds: Interleaved repetitions, each of ``BLOCK`` updates.
+        device: Where the learner runs.
+        worlds: Numbers of worlds; all of them wait at once.
+        pace: How long a step waits, in times of an update at interval 1.
+        ranks: Numbers of ranks on this machine that are timed, too.
+        sizes: Settings over those of the claims.
+
+    Returns:
+        Rows ``worlds, interval, overlap`` and what ``compare_paces`` measures; ``over_first`` is to interval 1 with as
+        many worlds. And ``waiting``: ``devices, interval``, and ``gain``, how many times as fast as at interval 1
+        updates are if the time of a step is random (exponentially distributed) and devices wait for the slowest. And
+        ``ranks``: of those here ``ranks, interval, update_ms``, ``over_first, low, high``, and the ``gain`` of the
+        model.
+    """
+    bench = Bench(rounds, device=device, **sizes)
+    trial = paced_blocks(bench, {})
+    update_ms = 1e3 * median([block.learner * block.seconds / BLOCK for block in (trial(0.0) for _ in range(3))])
+    rows = []
+    for count in worlds:
+        settings = {
+            f"{k} {prefetch}": {"worlds": count, "interval": k, "prefetch": prefetch}
+            for prefetch in ("off", "overlap")
+            for k in INTERVALS
+        }
+        for row in compare_paces(bench, settings, [pace * update_ms]):
+            interval, prefetch = row.pop("setting").split()
+            rows.append({"worlds": count, "interval": int(interval), "overlap": prefetch == "overlap", **row})
+    return {
+        "update_ms": round(update_ms, 3),
+        "pace": pace,
+        "rows": rows,
+        "waiting": waiting(pace),
+        "ranks": [row for count in sorted(set(ranks)) for row in time_ranks(count, rounds, device)],
+    }
+
+
+def waiting(pace: float) -> list[dict[str, Any]]:
+    """Return what an interval is worth to devices that wait for the slowest, if a step is ``pace`` updates long."""
+    return [
+        {
+            "devices": devices,
+            "interval": k,
+            "gain": round(interval_gain(Load(1.0, 0.0, pace, interval=k), devices, FREE), 3),
+        }
+        for devices in DEVICES
+        for k in INTERVALS
+    ]
+
+
+def time_ranks(count: int, rounds: int, device: Device) -> list[dict[str, Any]]:
+    """Time blocks of updates of so many ranks at each interval, in turn; see ``interval_suite`` for the rows.
+
+    Raises:
+        ResourceError: A rank ended.
+    """
+    seconds, _ = time_groups({k: (f"interval_{k}", count) for k in INTERVALS}, BLOCK, rounds, device)
+    env, first = configure("interval_1").env, median(seconds[1]) / BLOCK
+    step_s, pause_s = env.step_ms / 1e3, env.pause_ms / 1e3
+    rest = max(first - step_s - pause_s * longest_wait(count, 1), 0.0)  # of the updates, at interval 1
+    return [
+        {
+            "ranks": count,
+            "interval": k,
+            "update_ms": round(1e3 * median(each) / BLOCK, 3),
+            **ratio(seconds[1], each, "over_first"),
+            "gain": round(interval_gain(Load(rest, step_s, pause_s, interval=k), count, FREE), 3),
+        }
+        for k, each in seconds.items()
+    ]
+
+
+def compare_paces(bench: Bench, settings: Settings, paces: Sequence[float]) -> list[dict[str, Any]]:
+    """Time the same number of updates under each of ``settings``, in turn, with worlds of each pace (ms per step).
+
+    Returns:
+        Rows ``setting, step_ms``; ``share``, the learner's share of the time (None where worlds step at the same time);
+        ``updates_per_s`` and ``rows_per_s`` (learned and gathered); ``over_first, low, high`` as in ``compare``.
+    """
+    blocks = {name: paced_blocks(bench, setting) for name, setting in settings.items()}
+    rows = []
+    for pace in paces:
+        rounds = [{name: block(pace) for name, block in blocks.items()} for _ in range(bench.rounds)]
+        first = [each[next(iter(settings))].seconds for each in rounds]
+        for name, setting in settings.items():
+            own = [each[name] for each in rounds]
+            seconds = [block.seconds for block in own]
+            over, rate = ratio(first, seconds), BLOCK / median(seconds)
+            overlap = setting.get("prefetch") == "overlap"
+            rows.append(
+                {
+                    "setting": name,
+                    "step_ms": round(pace, 3),
+                    "share": None if overlap else round(median([block.learner for block in own]), 4),
+                    "updates_per_s": round(rate, 1),
+                    "rows_per_s": round(rate * setting.get("worlds", 1) / setting.get("ratio", 1), 1),
+                    "over_first": over["median"],
+                    "low": over["low"],
+                    "high": over["high"],
+                }
+            )
+    return rows
