@@ -29,11 +29,7 @@ def task_config(task: Any, toggles: Any, settings: Settings | None, options: Set
 
 
 def environment(function: str, task: Task, parameters: Settings) -> Any:
-    """Return the environment of a task with these parameters over it; ``function`` is named in errors.
-
-    Raises:
-        ConfigError: There is no such task, or a parameter is unknown or out of range.
-    """
+    """Return the environment of a task with these parameters over it; ``function`` is named in errors."""
     name, own = name_and_parameters(task)
     env = configure(name, own, parameters).env
     if other := sorted(parameters.keys() - {field.name for field in fields(env)}):
@@ -78,11 +74,7 @@ def trained_policy(function: str, what: Any, device: Device | None = None) -> Tr
 
 
 def run_folders(function: str, runs: Any) -> list[Path]:
-    """Return the folders of a run or of several, each once; ``function`` is named in errors.
-
-    Raises:
-        ConfigError: There is none, one is neither a run nor a name of one, or is kept in memory.
-    """
+    """Return the folders of a run or of several, each once; ``function`` is named in errors."""
     several = isinstance(runs, Iterable) and not isinstance(runs, Trained)  # iterating over a run would train it
     folders = [_folder(function, run) for run in (runs if several else [runs])]
     if not folders:

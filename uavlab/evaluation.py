@@ -59,11 +59,7 @@ Chooser = Policy | Planner | Sides
 
 
 def require_actions(where: str, action: Any, lead: Sequence[int], spec: EnvSpec) -> None:
-    """Check shape, type and range of actions of worlds with the leading axes ``lead``.
-
-    Raises:
-        ConfigError: They are none of the team that ``spec`` describes.
-    """
+    """Check shape, type and range of actions of worlds with the leading axes ``lead``."""
     shape = (*lead, spec.agents, *([] if spec.choices else [spec.action]))
     if not isinstance(action, Tensor) or action.shape != shape:
         got = f"shape {tuple(action.shape)}" if isinstance(action, Tensor) else f"a {type(action).__name__}"

@@ -12,12 +12,7 @@ from uavlab.runtime.runtime import Runtime
 
 
 def one_cycle(source: Source, learner: Learner, rng: Streams, rt: Runtime) -> Update:
-    """Get a batch, update the learner, pass the result back to the source.
-
-    Raises:
-        ConfigError: The learner returns no ``Update``.
-        DivergedError: An observation, action, reward, parameter or metric is not finite.
-    """
+    """Get a batch, update the learner, pass the result back to the source."""
     with at_update(-1):  # the parameters are those of the previous update
         rt.check(learner.tensors_to_check())
     rt.next_update()
@@ -61,11 +56,7 @@ def training(
 
 
 def check_state(source: Source, learner: Learner, rt: Runtime, number: int) -> None:
-    """Check all tensors of the checkpoint after update ``number``, before it is saved.
-
-    Raises:
-        DivergedError: A number is not finite.
-    """
+    """Check all tensors of the checkpoint after update ``number``, before it is saved."""
     with at_update(number):
         rt.check(learner.tensors_to_check())
         rt.check(source.tensors_to_check())

@@ -23,12 +23,7 @@ SIZE = (800, 640)  # of a film (px); even, as H.264 requires
 
 
 def require_kind(path: Path) -> None:
-    """Return if ``write`` can write such a file.
-
-    Raises:
-        ConfigError: The name has another suffix.
-        MissingPackageError: The package that encodes such films is not installed.
-    """
+    """Return if ``write`` can write such a file."""
     if path.suffix not in KINDS:
         raise ConfigError(f"{quote(str(path))}: got suffix {path.suffix!r}; expected one of {', '.join(KINDS)}.")
     if path.suffix == ".mp4":
@@ -36,13 +31,7 @@ def require_kind(path: Path) -> None:
 
 
 def write(figure: go.Figure, path: Path) -> None:
-    """Write a figure over an older file: a page, a film (GIF and MP4 on white, WebP without background), or a moment.
-
-    Raises:
-        ConfigError: The name has another suffix.
-        MissingPackageError: The package that encodes such films is not installed.
-        ResourceError: There is no browser to draw pictures, or the file cannot be written.
-    """
+    """Write a figure over an older file: a page, a film (GIF and MP4 on white, WebP on nothing), or a moment."""
     require_kind(path)
     if path.suffix == ".html":
         page = Page("uavlab flight")

@@ -95,11 +95,7 @@ class Page:
         return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
 
     def write(self, path: Path) -> None:
-        """Write the page, over an older one; folders are created.
-
-        Raises:
-            ResourceError: The file cannot be written; an older one is unchanged.
-        """
+        """Write the page, over an older one; folders are created."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:

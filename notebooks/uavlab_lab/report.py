@@ -35,11 +35,6 @@ def write_report(folders: Sequence[Path], path: Path | None, scoring: Scoring) -
 
     Returns:
         The page, and what is missing on it, and why.
-
-    Raises:
-        FileError: A folder is no run, or its settings are damaged.
-        ConfigError: An environment is not registered here, or the page is a folder.
-        ResourceError: The page cannot be written.
     """
     path = path or (folders[0] if len(folders) == 1 else folders[0].parent) / "report.html"
     if path.is_dir():

@@ -30,11 +30,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Scoring:
-    """How policies are scored; see ``uavlab.evaluate``.
-
-    Raises:
-        ConfigError: A value is of another type, or out of range.
-    """
+    """How policies are scored; see ``uavlab.evaluate``."""
 
     episodes: int = 200
     seed: int = 0
@@ -200,12 +196,7 @@ class RunParts(RunFiles):
 
 
 def open_run(what: Run | str | Path) -> RunFiles:
-    """Return the parts of a run of this process, or of a folder.
-
-    Raises:
-        FileError: The folder is no run, or its settings are damaged.
-        ConfigError: It is neither a run nor a folder, or its environment is not registered here.
-    """
+    """Return the parts of a run of this process, or of a folder."""
     if isinstance(what, Run):
         name = f"{what.config.preset} in memory" if what.folder is None else what.folder.resolve().name
         return RunParts(what.folder or Path(), name, what.config, run=what)

@@ -57,11 +57,6 @@ def train(config: Config, folder: Path, points: int = POINTS) -> Run:
     """Train a run in a folder to its target, from the newest checkpoint that is there, and return it.
 
     A run by the clock has about ``points`` validation scores.
-
-    Raises:
-        ConfigError: The run in the folder has other settings or a later target.
-        DivergedError: A number is not finite.
-        ResourceError: Memory or disk space does not suffice.
     """
     new = changes(config, folder)
     run = Run(paced(config, points), folder) if new is None else Run.resume(folder, *([new] if new else []))
@@ -72,12 +67,7 @@ def train(config: Config, folder: Path, points: int = POINTS) -> Run:
 
 
 def changes(config: Config, folder: Path) -> dict[str, Any] | None:
-    """Return the settings in which a study differs from the run in a folder; None if there is no run.
-
-    Raises:
-        ConfigError: The run cannot be resumed with them.
-        ResourceError: There is no run, and none can be written.
-    """
+    """Return the settings in which a study differs from the run in a folder; None if there is no run."""
     if not (folder / CONFIG).exists():
         require_writable(folder)
         return None

@@ -39,11 +39,7 @@ PROFILES = (
 
 
 def write_sweep_report(table: SweepTable) -> Path:
-    """Write the page of a sweep into its folder, over an older one, and return it.
-
-    Raises:
-        ResourceError: It cannot be written.
-    """
+    """Write the page of a sweep into its folder, over an older one, and return it."""
     page = Page(f"Sweep {table.folder.name}")
     page.add("h1", page.title)
     count = len(table.rows) - len(table.failed)

@@ -74,7 +74,7 @@ def test_environment_in_one_file(tmp_path: Path) -> None:
 
 
 def test_libraries_of_formats_are_imported_late() -> None:
-    look = "import sys, uavlab.telemetry.logs.describe; print({'pyulog', 'pyarrow'} & set(sys.modules))"
+    look = "import sys, uavlab.telemetry.logs.draft; print({'pyulog', 'pyarrow'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from uavlab.runtime.compiled_code import MARKERS, MUTEX, OURS, VARIABLE
+from uavlab.runtime.wrappers import MARKERS, MUTEX, OURS, VARIABLE
 
 PROGRAM = """
 import torch

@@ -19,12 +19,9 @@ PACKAGE = ROOT / "uavlab"
 LAB = ROOT / "notebooks" / "uavlab_lab"
 CIRCLES = [  # modules that import each other, for type checkers or late; a circle may only shrink or go
     "uavlab.envs.mapping: fusion fusion_numba",
-    "uavlab.envs.target_assignment: env observation published_reward scenarios",
+    "uavlab.envs.target_assignment: env scenarios",
     "uavlab.experiment: best build cards change config export instruments policy process_end rank_runs resume run"
     " run_dir run_state schedules sizes symptoms throughput",
-    "uavlab.live: script trainer",
-    "uavlab.sweeps: engines ray_engine",
-    "uavlab_lab.headless: pictures strip_outputs",
 ]
 HOT = {"ops", "envs", "nets", "replay", "learners"}
 SYNCS = {"item", "cpu", "numpy"}
@@ -114,7 +111,7 @@ def test_modules_import_each_other_in_no_new_circle() -> None:
     graph = grimp.build_graph("uavlab", "uavlab_lab", cache_dir=None)
     assert circles(graph) == CIRCLES
     graph.add_import(importer="uavlab.ops.sum_tree", imported="uavlab.replay.prioritized")
-    assert "uavlab.ops.sum_tree uavlab.replay.prioritized" in circles(graph)
+    assert [circle for circle in circles(graph) if circle.startswith("uavlab.ops.sum_tree uavlab.replay.")] != []
 
 
 MUTANTS = {

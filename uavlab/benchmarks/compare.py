@@ -109,12 +109,7 @@ def compare(
 
 
 def prepare(configs: Mapping[str, Config], piece: str) -> dict[str, Call]:
-    """Build a piece of each run in the scope of its own runtime, and time its first call with all warm-up.
-
-    Raises:
-        ConfigError: A run has no such piece.
-        ResourceError: Memory does not suffice.
-    """
+    """Build a piece of each run in the scope of its own runtime, and time its first call with all warm-up."""
     return {name: prepare_pieces(config, (piece,))[piece] for name, config in configs.items()}
 
 
@@ -125,10 +120,6 @@ def prepare_pieces(
 
     What an earlier piece compiled, a later one finds compiled. ``before_compile`` is called with the name of each
     function before it is compiled.
-
-    Raises:
-        ConfigError: The run has no such piece.
-        ResourceError: Memory does not suffice.
     """
     calls = {}
     for piece in pieces:

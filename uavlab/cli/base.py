@@ -129,12 +129,7 @@ class OutputFile(click.Path):
         self.suffixes = suffixes
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Return the path.
-
-        Raises:
-            click.BadParameter: It is a folder, or has another suffix.
-            ResourceError: Its folder is a file, or cannot be written.
-        """
+        """Return the path."""
         path = Path(str(super().convert(value, param, ctx)))
         if path.is_dir():
             self.fail(f"{quote(str(path))} is a folder; name a file in it.", param, ctx)
@@ -145,11 +140,7 @@ class OutputFile(click.Path):
 
 
 def write_record(path: Path, record: Record) -> None:
-    """Write a record as JSON, and the folder that it needs.
-
-    Raises:
-        ResourceError: Writing fails.
-    """
+    """Write a record as JSON, and the folder that it needs."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, record)
 

@@ -43,8 +43,8 @@ def make(folder: Path, count: int, seed: int) -> Record:
 @as_json
 def describe(file: Path, mapping: Path | None, write_mapping: Path | None) -> Record:
     """Describe what is in a log: CSV, NPZ, Parquet or PX4's ULog."""
-    from uavlab.telemetry.logs.describe import describe as describe_log
-    from uavlab.telemetry.logs.describe import draft_mapping
+    from uavlab.telemetry.logs.draft import describe as describe_log
+    from uavlab.telemetry.logs.draft import draft_mapping
 
     if write_mapping is not None:
         if mapping is not None:

@@ -12,11 +12,7 @@ from uavlab.core.installation import program
 
 
 def own_place() -> tuple[int, int]:
-    """Return the number of this process among ranks, and their count; all but the first print nothing from now on.
-
-    Raises:
-        ConfigError: The environment variables of torchrun are incomplete or wrong.
-    """
+    """Return the number of this process among ranks, and their count; all but the first print nothing from now on."""
     from uavlab.runtime.torchrun import place
 
     number, count = place()
@@ -26,11 +22,7 @@ def own_place() -> tuple[int, int]:
 
 
 def require_one_measure(settings: Mapping[str, Any], count: int) -> None:
-    """Refuse numbers that each rank would measure by itself.
-
-    Raises:
-        ConfigError: Several ranks have ``worlds=auto``.
-    """
+    """Refuse numbers that each rank would measure by itself."""
     from uavlab.experiment.sizes import AUTO
 
     if count > 1 and settings.get("worlds") == AUTO:

@@ -6,26 +6,48 @@ from typing import Any
 
 import torch
 
-from uavlab.collectors.exploration import random_actions
 from uavlab.collectors.fixed_length import FixedLengthCollector, FixedLengthConfig
-from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig
+from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig, random_actions
 from uavlab.collectors.on_policy import OnPolicyCollector, RolloutConfig
-from uavlab.collectors.rows import blank_row, replay_bytes
 from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Env, Learner, Policy, RecurrentPolicy
 from uavlab.core.registry import COLLECTORS, CollectorEntry, Settings, Trial
 from uavlab.core.rng import Streams
-from uavlab.core.types import EnvSpec, Scale, features_of, leaves, tree_map
-from uavlab.envs.autoreset import start_worlds
+from uavlab.core.types import EnvSpec, LiveTransition, Scale, Transition, features_of, leaves, tree_map
+from uavlab.envs.autoreset import Worlds, start_worlds
 from uavlab.envs.forms import move
 from uavlab.envs.staged import Staged
 from uavlab.replay.buffer import ByStage, Store, Uniform, host_transfer
 from uavlab.replay.n_step import Returns
 from uavlab.replay.prioritized import ByPriority
+from uavlab.replay.ring import row_bytes
 from uavlab.runtime.finite_check import require_finite
 from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.runtime.runtime import Runtime
+
+
+def blank_row(env: Env, worlds: Worlds) -> Transition:
+    """Return one transition per world, for its shapes and types."""
+    spec, seen = env.spec, features_of(worlds.obs)
+    zero = seen.new_zeros(len(worlds.replaced), spec.agents)
+    row = {
+        "obs": worlds.obs,
+        "action": zero.long() if spec.choices else zero[..., None].expand(-1, -1, spec.action),
+        "reward": zero,
+        "next_obs": worlds.obs,
+        "terminated": zero.bool(),
+        "truncated": zero[:, 0].bool(),
+        "stage_number": worlds.stage_number,
+    }
+    return LiveTransition(**row, live=zero.bool()) if spec.deaths else Transition(**row)
+
+
+def replay_bytes(env: Env, config: ReplayConfig, runs: int) -> int:
+    """Return the size of replay (bytes)."""
+    row = blank_row(env, start_worlds(env, torch.zeros(1, env.spec.initial_noise)))
+    return row_bytes(tree_map(lambda leaf: leaf[None], row)) * config.capacity * runs
+
 
 SURVEY_WORLDS, SURVEY_STEPS = 64, 64  # per run
 TRIAL_STEPS, TRIAL_WORLDS = 100, 4  # most random steps of a trial's worlds, and worlds of all its runs
@@ -70,9 +92,6 @@ def survey(env: Env, rng: Streams, ranks: Ranks = ALONE) -> Scale:
     """Measure mean and standard deviation of observed vectors under random actions; constant features get scale 1.
 
     Several ``ranks`` measure those of all their worlds together.
-
-    Raises:
-        DivergedError: An observation is not finite.
     """
     spec, runs = env.spec, len(rng.seeds)
     worlds = start_worlds(env, rng.uniform("survey", SURVEY_WORLDS, spec.initial_noise).flatten(0, 1))
@@ -93,12 +112,7 @@ def survey(env: Env, rng: Streams, ranks: Ranks = ALONE) -> Scale:
 
 
 def store(config: Settings, rng: Streams, rt: Runtime) -> Store:
-    """Build replay on the device or the host, uniform or prioritized.
-
-    Raises:
-        ResourceError: It does not fit into free memory.
-        ConfigError: The capacity is too large for priorities.
-    """
+    """Build replay on the device or the host, uniform or prioritized."""
     toggles, replay, env, runs = rt.toggles, config.source, example_env(config), len(rng.seeds)
     here = toggles.placement == "device"
     device = rt.device if here else torch.device("cpu")

@@ -11,21 +11,14 @@ from annotated_types import Ge, Le
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from uavlab.collectors.exploration import random_actions
 from uavlab.collectors.world_source import WorldSource
+from uavlab.core.groups import padded_actions
 from uavlab.core.protocols import CheckedTensors, Env, Policy
 from uavlab.core.registry import Resume
 from uavlab.core.rng import Streams, acting_noise
-from uavlab.core.types import (
-    Batch,
-    Transition,
-    Update,
-    features_of,
-    leaves,
-    load_leaves,
-    tree_map,
-)
+from uavlab.core.types import Batch, EnvSpec, Transition, Update, features_of, leaves, load_leaves, tree_map
 from uavlab.envs.autoreset import Worlds, advance
+from uavlab.ops.action_sampling import random_moves, without_padding
 from uavlab.replay.buffer import ByStage, Store
 from uavlab.replay.n_step import Returns, take_returns
 from uavlab.replay.prefetch import Prefetcher
@@ -33,6 +26,16 @@ from uavlab.replay.prioritized import PriorityConfig
 from uavlab.replay.ring import Ring
 from uavlab.replay.segments import cut, paste, plan
 from uavlab.runtime.runtime import Runtime
+
+
+def random_actions(spec: EnvSpec, rng: Streams, name: str, obs: Any) -> Tensor:
+    """Draw uniformly random actions (B A D), or legal moves (B A), for worlds with observations ``obs`` (B ...)."""
+    count = len(next(leaves(obs))[1]) // len(rng.seeds)
+    if spec.choices:
+        return random_moves(obs, rng.uniform(name, count, spec.agents).flatten(0, 1))
+    action = 2 * rng.uniform(name, count, spec.agents, spec.action).flatten(0, 1) - 1
+    return without_padding(action, padded_actions(spec, action.device))
+
 
 T = TypeVar("T")
 
@@ -211,9 +214,6 @@ class OffPolicyCollector(WorldSource):
         """Restore the rows; None empties replay, so that ``learning_starts`` rows are collected before the next update.
 
         Where the state is of another number of worlds, new ones start, and returns of older rows are of one step.
-
-        Raises:
-            FileError: The segments do not hold exactly the rows that replay held.
         """
         if segments is None:
             self._cancel()

@@ -14,21 +14,13 @@ def install_command(extra: str) -> str:
 
 
 def require(extra: str, what: str, *packages: str) -> None:
-    """Return if the optional packages that ``what`` needs are installed; none of them is imported.
-
-    Raises:
-        MissingPackageError: A package is missing; the message names the extra that brings it.
-    """
+    """Return if the optional packages that ``what`` needs are installed; none of them is imported."""
     if missing := [package for package in packages if find_spec(package) is None]:
         raise MissingPackageError(f"{what}: needs {', '.join(missing)}, not installed; {install_command(extra)}.")
 
 
 def load_lab(module: str, what: str) -> Any:
-    """Return a module of the package beside the notebooks, which the entry point ``lab`` of ``uavlab.lab`` names.
-
-    Raises:
-        MissingPackageError: That package, or one that it imports, is not installed; the message names the extra.
-    """
+    """Return a module of the package beside the notebooks, which the entry point ``lab`` of ``uavlab.lab`` names."""
     missing: str | None = "the package of the notebooks"
     for entry in entry_points(group="uavlab.lab", name="lab"):
         try:

@@ -58,9 +58,6 @@ class Registry(dict[str, T]):
         The same entry may be registered again. So may one from the same ``place``: it replaces the former entry when a
         cell is executed again or a module reloaded. A file that is both executed and imported counts once: its first
         entry stays.
-
-        Raises:
-            ConfigError: The name belongs to another entry.
         """
         known = self.places.get(name)
         again = known is not None and place is not None and place.same(known)

@@ -25,11 +25,7 @@ def suggest(name: str, known: Iterable[str], elsewhere: Mapping[str, str] | None
 
 
 def require_known(kind: str, name: Any, known: Iterable[str], where: str = "") -> None:
-    """Return if ``name`` is one of the known names of this kind.
-
-    Raises:
-        ConfigError: It is not; the message begins with ``where``, suggests the closest name, and lists all.
-    """
+    """Return if ``name`` is one of the known names of this kind."""
     names = list(known)
     if name not in names:
         hint = suggest(name if isinstance(name, str) else quote(name), names)
@@ -60,22 +56,14 @@ def markup(text: Any) -> str:
 
 
 def check_threads(variables: Mapping[str, str]) -> None:
-    """Check ``OMP_NUM_THREADS`` before torch reads it, because OpenMP ignores invalid values.
-
-    Raises:
-        ConfigError: It is not a whole number from 1 up, or a list of such numbers.
-    """
+    """Check ``OMP_NUM_THREADS`` before torch reads it, because OpenMP ignores invalid values."""
     count = variables.get("OMP_NUM_THREADS", "1").strip()
     if not THREADS.fullmatch(count):
         raise ConfigError(f"OMP_NUM_THREADS={quote(count)}: expected a whole number from 1 to 9999; set or unset it.")
 
 
 def yaml_value(text: str, where: str, lines: bool = False) -> Any:
-    """Parse ``text`` as YAML 1.2 with plain values only: no tags, no aliases, no deep nesting.
-
-    Raises:
-        ConfigError: It is not such YAML; the message starts with ``where`` and, with ``lines``, the line number.
-    """
+    """Parse ``text`` as YAML 1.2 with plain values only: no tags, no aliases, no deep nesting."""
     from ruamel.yaml import YAML  # late: notebooks import this module, and most read no YAML
     from ruamel.yaml.error import MarkedYAMLError
 

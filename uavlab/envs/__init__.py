@@ -13,9 +13,6 @@ def register(name: str, env: type[Any], **entry: Any) -> type[Any]:
 
     The class is a frozen dataclass that implements ``uavlab.core.protocols.Env``; ``entry`` holds other
     fields of ``uavlab.core.registry.Environment``, such as ``learner`` and ``baselines``.
-
-    Raises:
-        ConfigError: The name belongs to another class.
     """
     ENVIRONMENTS.register(name, Environment(env, **entry))
     return env

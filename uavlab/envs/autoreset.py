@@ -63,11 +63,7 @@ def start_worlds(env: Env[S], noise: Float[Tensor, "B K"], deaths: bool = False,
 
 
 def make_pool(env: Env[S], noise: Float[Tensor, "depth B K"], worlds: Worlds[S] | None = None) -> Pool[S]:
-    """Fill a pool; world b takes entries b, b + B, b + 2 B, ... in turn, so no two worlds share an entry.
-
-    Raises:
-        ConfigError: The new worlds have other types or shapes than ``worlds``, if given.
-    """
+    """Fill a pool; world b takes entries b, b + B, b + 2 B, ... in turn, so no two worlds share an entry."""
     if hasattr(env, "initial_where"):
         return Pool(state=noise.flatten(0, 1), obs=None, stage_number=stage_numbers(env, noise.flatten(0, 1)))
     state = env.initial(noise.flatten(0, 1))
@@ -91,9 +87,6 @@ def advance(
 
     The transition holds the successor's observation before any replacement. ``truncated`` marks worlds that reached
     the time limit before all agents' tasks ended. That of ``LiveWorlds`` is a ``LiveTransition``.
-
-    Raises:
-        ConfigError: A result of the environment has another type or shape than before or than its ``spec`` describes.
     """
     after, next_obs = move(env, worlds.state, action, noise, worlds.obs)
     reward, terminated = judge(env, worlds.state, action, after, noise)

@@ -20,11 +20,7 @@ S = TypeVar("S")
 
 
 def move(env: Env[S], state: S, action: Tensor, noise: Float[Tensor, "B K"], obs: Any = None) -> tuple[S, Any]:
-    """Step every world once; return states, and observations of the same types and shapes as ``obs``, if given.
-
-    Raises:
-        ConfigError: ``transition`` or ``observe`` returned others.
-    """
+    """Step every world once; return states, and observations of the same types and shapes as ``obs``, if given."""
     after = env.transition(state, action, noise)
     require_like(env, "transition", after, state, len(noise))
     next_obs = env.observe(after)
@@ -36,11 +32,7 @@ def move(env: Env[S], state: S, action: Tensor, noise: Float[Tensor, "B K"], obs
 def judge(
     env: Env[S], state: S, action: Tensor, after: S, noise: Float[Tensor, "B K"]
 ) -> tuple[Float[Tensor, "B A"], Bool[Tensor, "B A"]]:
-    """Return rewards and terminations of a step.
-
-    Raises:
-        ConfigError: ``reward`` or ``terminated`` returned another type or shape.
-    """
+    """Return rewards and terminations of a step."""
     shape = (len(noise), env.spec.agents)
     terminated = env.terminated(after)
     require_tensor(env, "terminated", terminated, shape, torch.bool)
@@ -56,11 +48,7 @@ def out_of_time(env: Env[S], state: S) -> Bool[Tensor, " B"]:
 
 
 def require_like(env: Any, function: str, result: Any, like: Any, count: int) -> None:
-    """Check that a result has the types and shapes of ``like``, for ``count`` worlds.
-
-    Raises:
-        ConfigError: It has others.
-    """
+    """Check that a result has the types and shapes of ``like``, for ``count`` worlds."""
     if isinstance(like, Tensor):
         shape = like.shape if len(like) == count else (count, *like.shape[1:])
         require_tensor(env, function, result, shape, like.dtype)
@@ -73,11 +61,7 @@ def require_like(env: Any, function: str, result: Any, like: Any, count: int) ->
 
 
 def require_tensor(env: Any, function: str, result: Any, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    """Check that a result is a tensor of this shape and type.
-
-    Raises:
-        ConfigError: It is not.
-    """
+    """Check that a result is a tensor of this shape and type."""
     if not isinstance(result, Tensor):
         _refuse(env, function, f"a {type(result).__name__}", f"a tensor of shape {tuple(shape)}")
     if result.shape != shape or result.dtype != dtype:

@@ -29,11 +29,7 @@ class Staged:
     stages: tuple[Any, ...]
 
     def __post_init__(self) -> None:
-        """Refuse stages of other shapes.
-
-        Raises:
-            ConfigError: There is no stage, or one has another ``spec`` than ``env``.
-        """
+        """Refuse stages of other shapes."""
         if not self.stages:
             raise ConfigError("stages: got none; expected at least one.")
         for number, stage in enumerate(self.stages, 1):

@@ -93,11 +93,7 @@ def group_owners(config: Config) -> list[int] | None:
 
 
 def require_groups(config: Config, best: Best | None) -> Best:
-    """Return the memory of policies by group.
-
-    Raises:
-        ConfigError: Groups cannot be chosen one by one.
-    """
+    """Return the memory of policies by group."""
     if best is None:
         raise ConfigError(
             f"best_by_group: {config.preset} has no score for each group (group_scores), or its learner no networks "

@@ -77,12 +77,7 @@ class Task:
     unserved: Mapping[str, str]
 
     def build(self, config: Settings, rng: Streams, rt: Runtime) -> tuple[Any, Any]:
-        """Compute the collector's data once, then build the learner and the source of its batches.
-
-        Raises:
-            ResourceError: Memory does not suffice.
-            ConfigError: The settings do not fit together.
-        """
+        """Compute the collector's data once, then build the learner and the source of its batches."""
         for name, reason in without_effect(self, rt.toggles).items():
             rt.fall_back(name, reason)
         choose = self.environment.implementation
@@ -110,11 +105,7 @@ class Task:
 
 
 def task(environment: str, learner: str | None = None) -> Task:
-    """Assemble a task; by default with the environment's own learner, or the first one that fits.
-
-    Raises:
-        ConfigError: The learner is unknown or cannot learn this environment, or no learner can.
-    """
+    """Assemble a task; by default with the environment's own learner, or the first one that fits."""
     env = ENVIRONMENTS[environment]
     name = learner or env.learner or next(fitting(env), None)
     if name is None:
@@ -168,11 +159,7 @@ def _spec(env: Environment) -> Any:
 
 
 def runtime(run: "RunConfig", toggles: Toggles = PLAIN, ranks: Ranks = ALONE) -> Runtime:
-    """Choose the device, and resolve the toggles on it.
-
-    Raises:
-        ConfigError: CUDA is requested but not available.
-    """
+    """Choose the device, and resolve the toggles on it."""
     cuda = torch.cuda.is_available()
     if run.device == "cuda" and not cuda:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -220,11 +207,7 @@ def local_names(learner: Any) -> tuple[str, ...]:
 
 @contextmanager
 def enough_memory() -> Iterator[None]:
-    """Turn an out-of-memory error into a one-line message that names the settings to change.
-
-    Raises:
-        ResourceError: An allocation on the CPU or on a GPU failed.
-    """
+    """Turn an out-of-memory error into a one-line message that names the settings to change."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:

@@ -31,13 +31,7 @@ COMPARISON = "comparison"  # who changes settings to and fro
 
 
 def change(run: "Run", settings: Mapping[str, Any], by: str) -> Change | None:
-    """Change settings of a run between two updates; return what changed, None if nothing did.
-
-    Raises:
-        ConfigError: A setting is unknown or out of range, cannot change within a run, or cannot be used here. The run
-            is as it was.
-        ResourceError: Memory does not suffice for both runs, or the folder cannot be written. The run is as it was.
-    """
+    """Change settings of a run between two updates; return what changed, None if nothing did."""
     if run.rt.ranks.size > 1:
         raise ConfigError(
             f"change: {run.rt.ranks.size} ranks train this run; end it, and resume it with other settings."
@@ -76,11 +70,7 @@ def change(run: "Run", settings: Mapping[str, Any], by: str) -> Change | None:
 
 
 def changed_config(run: "Run", settings: Mapping[str, Any]) -> Config:
-    """Return the settings of a run after a change, without changing anything.
-
-    Raises:
-        ConfigError: As ``change``.
-    """
+    """Return the settings of a run after a change, without changing anything."""
     stored = {"preset": run.config.preset, "values": run.config.values, "chosen": run.config.chosen}
     config = with_changes(run.folder, stored, (settings,))
     if (device := build.runtime(config.run).device.type) != run.rt.device.type:
@@ -107,9 +97,6 @@ def prepare(run: "Run", settings: Mapping[str, Any]) -> "Run":
     """Return a run with other settings that has made an update, so that a change to it compiles nothing (``spare``).
 
     This may run in another thread while ``run`` trains without compiled code.
-
-    Raises:
-        ConfigError, ResourceError: As ``change``, or a toggle that changes falls back.
     """
     config = changed_config(run, settings)
     require_usable(run, config)
@@ -133,11 +120,7 @@ def refusal(run: "Run", /, **settings: Any) -> str:
 
 
 def require_usable(run: "Run", config: Config) -> None:
-    """Refuse what makes a toggle fall back, so that nothing is built in vain and no other toggle is lost.
-
-    Raises:
-        FallbackError: A toggle of ``config`` falls back here, and did not so far.
-    """
+    """Refuse what makes a toggle fall back, so that nothing is built in vain and no other toggle is lost."""
     device = run.rt.device
     reasons = {**build.without_effect(config.task, config.toggles), **resolve(config.toggles, device)[1]}
     for name, reason in reasons.items():

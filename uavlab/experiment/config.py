@@ -16,16 +16,17 @@ import torch
 from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel
 
+from uavlab.collectors.off_policy import POOL_STEPS
 from uavlab.core.errors import ConfigError
 from uavlab.core.installation import program
 from uavlab.core.registry import Resume, Settings
 from uavlab.core.text import quote, suggest, yaml_lines, yaml_value
+from uavlab.core.types import Rule
 from uavlab.experiment.build import Task, preset_values, task
 from uavlab.experiment.cards import config_card, config_line
 from uavlab.experiment.curriculum import curriculum_problems
 from uavlab.experiment.names import require_preset
 from uavlab.experiment.presets import presets
-from uavlab.experiment.rules import RULES
 from uavlab.experiment.schedules import schedule_problems
 from uavlab.experiment.settings import evaluation_of, settings_of
 from uavlab.experiment.sizes import AUTO, AUTOMATIC, automatic_sizes
@@ -33,6 +34,40 @@ from uavlab.experiment.validation import as_stored, strict_model, unknown_names,
 from uavlab.runtime.ranks import RankConfig
 from uavlab.runtime.toggles import TOGGLES, Toggle, Toggles, as_dict, eager, toggle_presets
 from uavlab.storage.files import read_regular
+from uavlab.storage.trackers import is_place, is_project
+
+RULES: tuple[Rule, ...] = (
+    (("batch", "capacity"), lambda b, c: b <= c, "batch {0} > capacity {1}: lower batch or raise capacity"),
+    (("worlds", "capacity"), lambda w, c: w <= c, "worlds {0} > capacity {1}: one step would overwrite itself"),
+    (
+        ("learning_starts", "capacity"),
+        lambda s, c: s <= c,
+        "learning_starts {0} > capacity {1}: those rows would be overwritten before the first update",
+    ),
+    (
+        ("graph", "world_steps"),
+        lambda g, w: g != "cycle" or POOL_STEPS % w == 0,
+        f"graph {{0}} refills worlds between cycles: world_steps {{1}} does not divide {POOL_STEPS}",
+    ),
+    (
+        ("wandb",),
+        lambda project: project is None or is_project(project),
+        "wandb {0!r:.80}: expected the name of a project, 1 to 128 characters, none of / \\ # ? % :",
+    ),
+    (
+        ("mlflow",),
+        lambda place: place is None or is_place(place),
+        "mlflow {0!r:.80}: expected a folder or an address, 1 to 1,000 characters",
+    ),
+    (("updates", "minutes"), lambda u, m: u or m, "neither updates nor minutes is set: the run would never end"),
+    (
+        ("log_std_low", "log_std_high"),
+        lambda low, high: low < high,
+        "log_std_low {0} >= log_std_high {1}: the policy would have no width",
+    ),
+)
+"""Constraints between settings of every run; an environment declares constraints of its fields as ``rules``."""
+
 
 Device = Literal["auto", "cpu", "cuda"]
 LogLevel = Literal["warning", "info", "debug"]
@@ -72,8 +107,8 @@ class RunConfig(RankConfig):
         keep: Number of latest checkpoints that stay on disk.
         curriculum: Table of stages by the scores of each seed, see ``uavlab.core.curriculum``; None for the task alone.
         plateau: Table of rules by which each seed's learning rates fall when its scores stop improving, see
-            ``uavlab.core.plateau``; ``{}`` takes the defaults, None leaves the rates as they are.
-        alarms: Tables of limits beyond which a figure of the log should not be, see ``uavlab.core.alarms``.
+            ``uavlab.experiment.schedules``; ``{}`` takes the defaults, None leaves the rates as they are.
+        alarms: Tables of limits beyond which a figure of the log should not be, see ``uavlab.experiment.schedules``.
         wandb: Project of Weights & Biases in which a run with a folder is tracked, offline unless WANDB_MODE names
             another mode; None for no tracking.
         mlflow: Folder or address of MLflow in which a run with a folder is tracked; None for no tracking.
@@ -187,9 +222,6 @@ def gather(
 
     Their order is: a named set of toggles, a settings file, ``key=value`` texts of settings, those of toggles, and the
     options that are not None.
-
-    Raises:
-        ConfigError: The file or a text cannot be read, or there is no such set or toggle.
     """
     assigned, toggled = dict(map(parse_setting, texts)), dict(map(parse_toggle, toggle_texts))
     chosen = {name: value for name, value in options.items() if value is not None}
@@ -207,11 +239,7 @@ def gather(
 
 
 def single_layer(settings: Iterable[tuple[str, Any, str]]) -> Layer:
-    """Return settings, each a name, a value and its origin, as one layer.
-
-    Raises:
-        ConfigError: A setting is given twice.
-    """
+    """Return settings, each a name, a value and its origin, as one layer."""
     result = Layer({}, {})
     for name, value, origin in settings:
         if name in result:
@@ -235,11 +263,7 @@ def toggle_layer(name: str, device: str | None = None) -> Layer:
 
 
 def parse_toggle(text: str) -> tuple[str, Any]:
-    """Split ``name=value`` of a toggle.
-
-    Raises:
-        ConfigError: The text has no ``=``, its value is not YAML, or no toggle has that name.
-    """
+    """Split ``name=value`` of a toggle."""
     name, value = parse_setting(text, "--toggle")
     if name not in TOGGLES:
         hint = suggest(name, TOGGLES)
@@ -248,11 +272,7 @@ def parse_toggle(text: str) -> tuple[str, Any]:
 
 
 def read_yaml(path: Path) -> Layer:
-    """Read settings from a YAML 1.2 file.
-
-    Raises:
-        ConfigError: The file is missing, too large, not YAML, or not a mapping of names to values.
-    """
+    """Read settings from a YAML 1.2 file."""
     try:
         text = read_regular(path, LARGEST_FILE).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -269,11 +289,7 @@ def read_yaml(path: Path) -> Layer:
 
 
 def parse_setting(text: str, option: str = "--set") -> tuple[str, Any]:
-    """Split ``key=value``, and parse the value as YAML 1.2.
-
-    Raises:
-        ConfigError: The text has no ``=``, or its value is not YAML.
-    """
+    """Split ``key=value``, and parse the value as YAML 1.2."""
     key, sign, value = text.partition("=")
     if not sign or not key.strip():
         raise ConfigError(f"{option} {text!r}: expected key=value.")
@@ -295,11 +311,7 @@ def _learner_name(values: Mapping[str, Any], origins: Mapping[str, str]) -> str 
 
 @lru_cache
 def model_of(settings: tuple[type[Any], ...], toggles: tuple[Toggle, ...]) -> type[BaseModel]:
-    """Create one strict model with every setting of a run, anew if a toggle was registered again.
-
-    Raises:
-        ConfigError: A field has the name of another setting.
-    """
+    """Create one strict model with every setting of a run, anew if a toggle was registered again."""
     fields: dict[str, Any] = {}
     for part in parts(settings):
         evaluation = evaluation_of(part)

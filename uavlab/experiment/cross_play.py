@@ -59,11 +59,7 @@ class CrossPlay:
 
 
 def cross_play(players: Mapping[str, Player], config: Config, count: int, seed: int, mean_action: bool) -> CrossPlay:
-    """Score groups that meet: each group by one player, all other groups by one player, in every pairing.
-
-    Raises:
-        ConfigError: There is no player, groups have no scores, or the players have different numbers of seeds.
-    """
+    """Score groups that meet: each group by one player, all other groups by one player, in every pairing."""
     env = config.evaluation
     if not players or not getattr(env, "group_scores", None):
         raise ConfigError(

@@ -10,7 +10,7 @@ curriculum:
 import logging
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Annotated, Any, Literal
 
@@ -31,12 +31,52 @@ from uavlab.core.curriculum import (
 )
 from uavlab.core.errors import ConfigError, TrainingWarning
 from uavlab.core.protocols import Source
+from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.text import quote
-from uavlab.core.types import differences
+from uavlab.core.types import differences, leaves, tree_map
 from uavlab.envs.staged import AtStages, Staged
+from uavlab.evaluation import random_policy
 from uavlab.experiment.settings import settings_of
-from uavlab.experiment.stages import first_difference
 from uavlab.experiment.validation import fields_of, problems_of, strict_model, violations, with_tuples
+
+TRIED = 32  # worlds, and steps of each
+
+
+def first_difference(env: Any, stage: Any) -> str:
+    """Return the first function whose results differ in worlds that start at a stage; empty if there is none.
+
+    Worlds are stepped by random actions.
+
+    Args:
+        env: The task.
+        stage: The same task with other settings.
+    """
+    rng, spec = Streams([0]), env.spec
+    state = stage.initial(rng.uniform("start", TRIED, spec.initial_noise)[0])
+    for _ in range(min(spec.horizon, TRIED)):
+        seen = tree_map(lambda leaf: leaf[None], env.observe(state))
+        action = random_policy(seen, acting_noise(rng, "act", TRIED, spec))[0]
+        noise = rng.uniform("step", TRIED, spec.step_noise)[0]
+        after = env.transition(state, action, noise)
+        results = [_results(each, state, action, noise, after) for each in (env, stage)]
+        for (name, one), (_, other) in zip(*results, strict=True):
+            if not torch.equal(one, other):
+                return name
+        state = after
+    return ""
+
+
+def _results(env: Any, state: Any, action: Tensor, noise: Tensor, after: Any) -> Iterator[tuple[str, Tensor]]:
+    """Yield all tensors that the functions of an environment return, each with the name of the function."""
+    for _, leaf in leaves(env.transition(state, action, noise)):
+        yield "transition", leaf
+    for _, leaf in leaves(env.observe(after)):
+        yield "observe", leaf
+    yield "reward", env.reward(state, action, after)
+    yield "terminated", env.terminated(after)
+    for value in env.measure(state, action, after).values():
+        yield "measure", value
+
 
 LOG = logging.getLogger(__name__)
 MOST_STAGES = 100
@@ -151,11 +191,7 @@ def _stage_problems(stages: Sequence[Stage], env: Any, metric: str, rules: Fallb
 
 
 def start_in_stages(plan: Curriculum, env: Any, implement: Callable[[Any], Any]) -> Staged:
-    """Return an environment whose worlds start in the stages of a curriculum; ``implement`` is applied to each.
-
-    Raises:
-        ConfigError: Worlds of a stage go on otherwise than the task lets them.
-    """
+    """Return an environment whose worlds start in the stages of a curriculum; ``implement`` is applied to each."""
     stages = tuple(replace(env, **stage.settings) for stage in plan.stages)
     for number, stage in enumerate(stages, 1):
         if function := first_difference(env, stage):

@@ -94,11 +94,6 @@ def measure(config: Config, enough_s: float = 4.0) -> Pace:
     Args:
         config: Settings of the run.
         enough_s: Time limit of the updates after the first one, and half of that for a score (s).
-
-    Raises:
-        ConfigError: The settings do not fit this machine.
-        DivergedError: A number is not finite.
-        ResourceError: Memory does not suffice.
     """
     trial = config.task.collector.trial(config)
     with same_random_state(), build.enough_memory():

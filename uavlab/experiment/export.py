@@ -85,13 +85,7 @@ def _split(row: Float[Tensor, " P"], layers: Layers) -> nn.Module:
 
 
 def export(trained: TrainedPolicy, out: Path, seed_index: int = 0, agent: int | None = None) -> Path:
-    """Write a file that runs without uavlab, or a folder for ``load`` if the name has no suffix, and return it.
-
-    Raises:
-        ConfigError: As ``export_policy`` and ``policy.export``; a folder holds all seeds and agents.
-        MissingPackageError: A package that ``.onnx`` needs is not installed.
-        ResourceError: A file cannot be written.
-    """
+    """Write a file that runs without uavlab, or a folder for ``load`` if the name has no suffix, and return it."""
     if out.suffix:
         return export_policy(trained, out, seed_index, agent)
     if seed_index or agent is not None:
@@ -111,12 +105,6 @@ def export_policy(trained: TrainedPolicy, file: Path, seed_index: int = 0, agent
         seed_index: Number of the seed among those of the run.
         agent: Number of an agent, which becomes a team of one; None exports the whole team. Where agents choose moves
             in turn, the caller of a team of one closes the moves to cells that others chose.
-
-    Raises:
-        ConfigError: The file exists or has another suffix, there is no such seed or agent, the agent cannot act alone,
-            or torch cannot export the policy.
-        MissingPackageError: A package that ``.onnx`` needs is not installed.
-        ResourceError: A file cannot be written; neither is left.
     """
     beside = file.with_name(f"{file.name}.json")
     _require_possible(trained, file, beside, seed_index)

@@ -54,12 +54,7 @@ def is_external(name: Any) -> bool:
 
 
 def parse(name: str) -> Origin:
-    """Return where an environment of this name comes from; nothing is imported.
-
-    Raises:
-        ConfigError: The name has another form, or a value is none that a name can hold.
-        MissingPackageError: Gymnasium or PettingZoo is not installed.
-    """
+    """Return where an environment of this name comes from; nothing is imported."""
     if len(name) > LONGEST:
         raise ConfigError(
             f"{quote(name)}: {len(name):,} characters; expected at most {LONGEST:,}: let a function of your own hold "
@@ -89,11 +84,7 @@ def _argument(name: str, pair: str) -> tuple[str, Scalar]:
 
 
 def compose(target: str | Callable[..., Any], arguments: Mapping[str, Any]) -> str:
-    """Return the name of an environment with arguments; a function or class stands for ``MODULE:FACTORY``.
-
-    Raises:
-        ConfigError: The function belongs to no file, or a name cannot hold a value.
-    """
+    """Return the name of an environment with arguments; a function or class stands for ``MODULE:FACTORY``."""
     head = target if isinstance(target, str) else _place(target)
     texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in arguments.items()}
     name = ",".join([head, *(f"{key}={'null' if arguments[key] is None else text}" for key, text in texts.items())])
@@ -118,11 +109,7 @@ def _place(factory: Callable[..., Any]) -> str:
 
 
 def require_trusted(folder: Path, name: str) -> None:
-    """Raise if a run's folder names code that a file must not start: other than of installed environments.
-
-    Raises:
-        ConfigError: The environment is a file, a factory, or no installed package.
-    """
+    """Raise if a run's folder names code that a file must not start: other than of installed environments."""
     if not is_installed(name):
         own = quote(name)
         raise ConfigError(

@@ -82,10 +82,6 @@ def fit(
         most: Largest number of worlds, and of rows of a batch, that is tried.
         margin: Share in [0, 1) of worlds and rows to leave free.
         say: Called with each line as soon as it is known.
-
-    Raises:
-        ConfigError: The limit is no number of bytes, or the settings do not fit this machine.
-        ResourceError: The smallest sizes do not fit.
     """
     limit = trial_limit(build.runtime(config.run).device) if memory is None else parse_memory(memory)
     result = Fit(say)
@@ -111,9 +107,6 @@ def parse_memory(text: int | str) -> int:
 
     >>> [parse_memory(text) for text in (4096, "4096", "512MB", "1.5 GiB")]
     [4096, 4096, 512000000, 1610612736]
-
-    Raises:
-        ConfigError: It is none, or less than one byte.
     """
     known = SIZE.fullmatch(str(text).strip())
     count = 0 if known is None else int(float(known[1]) * UNITS.get(known[2] or "", 1))
@@ -146,10 +139,6 @@ def largest(
         budget: Limit on the bytes of tensors, in place of the device's memory.
         tolerance: Share of what fits by which the result may be less than the largest.
         on_trial: Called with each value and whether it fits.
-
-    Raises:
-        ConfigError: There is no such setting, or a value is out of its range.
-        ResourceError: ``low`` does not fit.
     """
     configure(config.preset, config.values, {setting: high})  # before any trial
     return largest_batch(

@@ -33,7 +33,6 @@ class Instruments:
     """Readings of a runtime's monitor since the reading before; several may read one monitor."""
 
     def __init__(self) -> None:
-        """Start without a reading."""
         self._updates = 0  # that the monitor had timed
         self._of: tuple[Monitor | None, int] = (None, 0)  # the monitor, and how often it had been reset
         self._used, self._at = cpu_seconds(), time.monotonic()

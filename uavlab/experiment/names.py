@@ -24,10 +24,6 @@ def require_names(given: Mapping[str, Any]) -> None:
     Args:
         given: Parameters by name: ``preset``, ``run`` or ``runs``, ``plan`` (a baseline; ``runs`` are presets then),
             ``plans`` (baselines; ``runs`` may be presets then); others are ignored.
-
-    Raises:
-        ConfigError: A preset is unknown or not registered here, or an argument is no run.
-        FileError: A folder is no run.
     """
     several = given["runs"] if isinstance(given.get("runs"), tuple) else ()
     names = [given[key] for key in ("preset", "run") if key in given]
@@ -56,20 +52,12 @@ def require_preset(name: str) -> None:
 
 
 def register_external(name: str) -> None:
-    """Register the external environment of this name; torch is imported once it is known to exist.
-
-    Raises:
-        ConfigError: There is no such environment, or it cannot be served.
-    """
+    """Register the external environment of this name; torch is imported once it is known to exist."""
     import_module("uavlab.workers.registration").register(name)
 
 
 def run_folder(name: str | Path) -> Path:
-    """Return an argument as a run's folder if it exists or contains a separator.
-
-    Raises:
-        ConfigError: The argument is a preset, unknown, or no name.
-    """
+    """Return an argument as a run's folder if it exists or contains a separator."""
     if not isinstance(name, str | Path):
         raise ConfigError(
             f"got {quote(name)}; expected the folder of a run. To train a run on, iterate over it; it has its policy."
@@ -100,12 +88,7 @@ def _near(folder: Path) -> str:
 
 
 def require_run(folder: Path) -> None:
-    """Refuse a folder without readable settings, unless it has checkpoints, which hold them too.
-
-    Raises:
-        FileError: The folder holds no run.
-        ConfigError: Its preset is not registered here.
-    """
+    """Refuse a folder without readable settings, unless it has checkpoints, which hold them too."""
     try:
         read_settings(folder)
     except FileError:
@@ -114,12 +97,7 @@ def require_run(folder: Path) -> None:
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """Read ``preset`` and ``values`` of the run in a folder, and the ``sha256`` of the rest of the file, if it has one.
-
-    Raises:
-        FileError: The folder holds no run.
-        ConfigError: Its preset is not registered here.
-    """
+    """Read ``preset`` and ``values`` of a run, and the ``sha256`` of the rest of the file, if it has one."""
     path = folder / "config.json"
     if not path.exists():
         inside = runs_in(folder)
@@ -138,12 +116,7 @@ def _damaged(stored: Mapping[str, Any]) -> bool:
 
 
 def check_settings(path: Path, stored: dict[str, Any]) -> dict[str, Any]:
-    """Return what a file holds if it is the settings of a run.
-
-    Raises:
-        FileError: They lack the preset or the values of a run, or the name of the preset is damaged.
-        ConfigError: The preset is not registered here.
-    """
+    """Return what a file holds if it is the settings of a run."""
     if not isinstance(stored.get("preset"), str) or not isinstance(stored.get("values"), dict):
         raise FileError(f"{path}: expected the preset and the values of a run.")
     if stored["preset"] not in presets() and is_external(stored["preset"]) and not _damaged(stored):

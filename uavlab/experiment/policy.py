@@ -73,9 +73,6 @@ class TeamPolicy:
 
         Returns:
             Actions (B A D) in [-1, 1], or numbers of moves (B A).
-
-        Raises:
-            ConfigError: Observations do not fit, or the policy has memory.
         """
         return self.step(obs, None, generator)[0]
 
@@ -222,12 +219,7 @@ def choose(run: "Run", which: Which) -> TrainedPolicy:
 
 
 def load(folder: Path, device: Device | None = None, which: Which = "best") -> TrainedPolicy:
-    """Load a policy of a run, or of an exported copy; ``device`` replaces the device of its settings.
-
-    Raises:
-        FileError: The folder is no run, has no intact checkpoint, or its policies are not finite or of another shape.
-        ConfigError: The settings do not fit this machine, or there is no such policy.
-    """
+    """Load a policy of a run, or of an exported copy; ``device`` replaces the device of its settings."""
     if which not in get_args(Which):
         raise ConfigError(f"load: got which={quote(which)}; expected one of {', '.join(get_args(Which))}.")
     config = read_config(folder)
@@ -264,12 +256,7 @@ def best_updates(meta: Mapping[str, Any], runs: int) -> list[int]:
 
 
 def export(trained: TrainedPolicy, out: Path) -> Path:
-    """Write settings and best policy to ``out``, a folder for ``load`` without replay and optimizers, and return it.
-
-    Raises:
-        ConfigError: ``out`` is not empty.
-        ResourceError: A file cannot be written.
-    """
+    """Write settings and best policy to ``out``, a folder for ``load`` without replay and optimizers, and return it."""
     path = trained.folder and trained.folder / "run.json"
     status = read_json(path) if path and path.exists() else {}
     require_empty(out).mkdir(parents=True, exist_ok=True)
@@ -286,11 +273,7 @@ def export(trained: TrainedPolicy, out: Path) -> Path:
 def fly(
     trained: TrainedPolicy, seed: int, mean_action: bool = False, run: int = 0, env: Env | None = None
 ) -> Iterator[Any]:
-    """Fly one episode of a trained team; see ``fly_policy``.
-
-    Raises:
-        ConfigError: There is no such run, or its environment has no team that flies.
-    """
+    """Fly one episode of a trained team; see ``fly_policy``."""
     if not trained.config.task.evaluation.flies:
         raise ConfigError(f"fly: {trained.config.preset} has no team that flies; see `{program()} evaluate`.")
     env = env or trained.config.evaluation

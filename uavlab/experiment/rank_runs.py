@@ -23,11 +23,7 @@ MAX_LISTED = 5  # settings in one message
 
 @contextmanager
 def connected(run: RankConfig, device: str) -> Iterator[Ranks]:
-    """Connect the ranks that torchrun started, yield this one, and leave the group; an error is reported to the others.
-
-    Raises:
-        ConfigError, ResourceError: As ``runtime.torchrun.join``.
-    """
+    """Connect the ranks that torchrun started, yield this one, and leave the group; the others hear of an error."""
     ranks = join(run.rank_backend, run.rank_timeout_s, device)
     try:
         yield ranks
@@ -40,11 +36,7 @@ def connected(run: RankConfig, device: str) -> Iterator[Ranks]:
 
 
 def require_same_settings(ranks: Ranks, preset: str, values: Mapping[str, Any]) -> None:
-    """Check that all ranks have the same settings.
-
-    Raises:
-        ConfigError: They differ; the message names the settings.
-    """
+    """Check that all ranks have the same settings."""
     own = {"preset": preset, **values}
     if ranks.agree(repr(sorted(own.items(), key=lambda item: item[0]))):
         return
@@ -64,11 +56,7 @@ def ends(run: "Run") -> bool:
 
 
 def agree(run: "Run", seconds: float) -> None:
-    """Agree with the other ranks, after an update, on the seconds of the slowest and whether one was asked to end.
-
-    Raises:
-        ConfigError: A toggle fell back on some ranks alone, so that their steps would differ by rounding.
-    """
+    """Agree with the other ranks, after an update, on the seconds of the slowest and whether one was asked to end."""
     ranks, names = run.rt.ranks, crc32(repr(sorted(run.rt.fell_back)).encode())
     ranks.note(run.number)
     run.seconds, stop, most, least = ranks.largest(seconds, run.stopping, names, -names)
@@ -86,11 +74,7 @@ def agree(run: "Run", seconds: float) -> None:
 
 
 def is_restart(folder: Path, preset: str, values: Mapping[str, Any]) -> bool:
-    """Return whether torchrun started the ranks again, and the folder holds their run.
-
-    Raises:
-        ConfigError: It holds another one.
-    """
+    """Return whether torchrun started the ranks again, and the folder holds their run."""
     if not restarts() or not (folder / "config.json").exists():
         return False
     stored = read_settings(folder)

@@ -37,11 +37,7 @@ META = {"machine": dict, "device": str, "values": dict, "lifted": list, "forced"
 def resume_run(
     kind: type["Run"], folder: Path, changes: Sequence[Mapping[str, Any]], fresh_replay: bool, ranks: Ranks = ALONE
 ) -> "Run":
-    """Return the run in a folder as it was at its newest intact checkpoint, see ``Run.resume``.
-
-    Raises:
-        FileError, ConfigError: As ``Run.resume``.
-    """
+    """Return the run in a folder as it was at its newest intact checkpoint, see ``Run.resume``."""
     require_run(folder)  # before the lock creates a folder
     if (whole := run_folder_of(folder)) != folder:
         raise ConfigError(f"{folder}: the part of one rank; resume the run that it belongs to, {whole}.")
@@ -76,10 +72,6 @@ def restore_latest(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool,
     """Restore a newly built run from its newest checkpoint, and record why it cannot be repeated exactly.
 
     A ``new`` rank takes over what all ranks share, from the checkpoint of rank 0.
-
-    Raises:
-        FileError: The checkpoint does not fit the settings.
-        ConfigError: A changed setting, or the kind of device, does not fit the saved state.
     """
     before, here = saved.meta["device"], run.rt.device.type
     if before != here and run.config.run.device != here:
@@ -123,9 +115,6 @@ def newest_of_all(folder: Path, fresh_replay: bool, ranks: Ranks) -> tuple[check
 
     Returns:
         The checkpoint of this rank, and whether it is new.
-
-    Raises:
-        FileError: As ``newest``.
     """
     most: int | None = None
     while True:
@@ -153,12 +142,7 @@ def _intact(path: Path, fresh_replay: bool) -> checkpoint.Checkpoint | None:
 
 
 def newest(folder: Path, fresh_replay: bool, most: int | None = None) -> checkpoint.Checkpoint | None:
-    """Read the newest intact checkpoint of a run in ``folder``, at most of update ``most``; None if it has none yet.
-
-    Raises:
-        FileError: No checkpoint is intact (if replay alone is damaged, the message suggests ``--fresh-replay``), or the
-            newest is an exported copy, or was not written by a run.
-    """
+    """Read the newest intact checkpoint of a run in ``folder``, at most of update ``most``; None if it has none yet."""
     if not any(folder.glob("ckpt-*")):
         return None
     saved = _newest_intact(folder, fresh_replay, most)

@@ -41,10 +41,6 @@ def lock_run_dir(folder: Path | None, new: bool = False) -> Iterator[None]:
     """Hold the lock of a run's folder, so that no other process writes into it.
 
     The operating system releases the lock when the process ends. Without a folder, nothing is locked.
-
-    Raises:
-        ConfigError: Another process holds the lock, or the folder of a ``new`` run is not empty.
-        ResourceError: The folder cannot be created or written.
     """
     if folder is None:
         yield
@@ -109,11 +105,7 @@ def read_status(folder: Path) -> dict[str, Any]:
 
 
 def require_empty(folder: Path, run: bool = False) -> Path:
-    """Return the folder if it may be filled; for a ``run``, the message names the one that is there already.
-
-    Raises:
-        ConfigError: It is a file, not empty, nested too deeply, or its name is not printable.
-    """
+    """Return the folder if it may be filled; for a ``run``, the message names the one that is there already."""
     if not str(folder).isprintable():
         raise ConfigError(f"out {quote(str(folder))}: expected a name of characters that can be written.")
     if len(folder.parts) > MOST_FOLDERS:
@@ -144,11 +136,7 @@ def default_name(preset: str, seed: int) -> str:
 
 
 def run_name(name: str) -> str:
-    """Return a run's name if it is valid.
-
-    Raises:
-        ConfigError: The name is too long, or has other characters than letters, digits, dot, dash and underscore.
-    """
+    """Return a run's name if it is valid."""
     plain = name.replace("-", "").replace("_", "").replace(".", "")
     if not (plain.isascii() and plain.isalnum()) or len(name) > 80 or name.startswith(("-", ".")):
         raise ConfigError(
@@ -169,12 +157,7 @@ def write_config(folder: Path, config: Config) -> None:
 
 
 def read_config(folder: Path, *changes: Mapping[str, Any]) -> Config:
-    """Read the settings of a run, compare them with those of its newest checkpoint, and apply changes.
-
-    Raises:
-        FileError: The folder holds no run, or its settings were edited or are damaged.
-        ConfigError: Its preset is not registered, its settings are invalid, or a change does not fit the saved state.
-    """
+    """Read the settings of a run, compare them with those of its newest checkpoint, and apply changes."""
     meta = newest_meta(folder)
     try:
         stored = read_settings(folder)
@@ -190,9 +173,6 @@ def restore_config(folder: Path, *changes: Mapping[str, Any]) -> tuple[Config, b
 
     Returns:
         The settings, and whether ``config.json`` holds them.
-
-    Raises:
-        FileError, ConfigError: As ``read_config``; the checkpoint holds no settings either.
     """
     try:
         read_settings(folder)
@@ -214,11 +194,7 @@ def newest_meta(folder: Path) -> dict[str, Any]:
 
 
 def with_changes(folder: Path | None, stored: Mapping[str, Any], changes: Sequence[Mapping[str, Any]]) -> Config:
-    """Return stored settings, those of a run in memory without a folder, with layers of changes over them.
-
-    Raises:
-        ConfigError: The settings are invalid, or a change does not fit the saved state.
-    """
+    """Return stored settings, those of a run in memory without a folder, with layers of changes over them."""
     where = IN_MEMORY if folder is None else folder / CONFIG
     values = Layer(stored["values"], dict.fromkeys(stored["values"], str(where)))
     for one, other in (("minutes", "updates"), ("updates", "minutes")):
@@ -281,11 +257,7 @@ def _json(value: Any) -> Any:
 
 
 def require_resumable(folder: Path, before: Mapping[str, Any], config: Config) -> list[str]:
-    """Return the changed settings that may change results, as ``lr 0.001 -> 0.0005``.
-
-    Raises:
-        ConfigError: A changed setting does not fit the saved state.
-    """
+    """Return the changed settings that may change results, as ``lr 0.001 -> 0.0005``."""
     changes = _changes(before, config)
     refused = [text for text, mark in changes.items() if mark is Resume.NO]
     if refused:

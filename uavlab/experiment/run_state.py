@@ -125,9 +125,6 @@ def save(run: "Run", folder: Path) -> tuple[Path, int]:
 
     Returns:
         The checkpoint and the bytes written for it.
-
-    Raises:
-        RankError: The learners of several ranks differ, or another rank failed.
     """
     previous = run.last if run.linkable else None
     there = [] if previous is None else checkpoint.list_groups(previous)
@@ -161,11 +158,7 @@ def save(run: "Run", folder: Path) -> tuple[Path, int]:
 
 
 def restore(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool = False, streams: bool = True) -> None:
-    """Restore a newly built run from a checkpoint; ``streams=False`` leaves its random streams as built.
-
-    Raises:
-        FileError: The checkpoint lacks a tensor, or a tensor has another shape or type.
-    """
+    """Restore a newly built run from a checkpoint; ``streams=False`` leaves its random streams as built."""
     try:
         write_items(run, saved.groups, saved.meta["values"], fresh_replay, streams)
     except MISFIT as error:
@@ -185,9 +178,6 @@ def write_items(
     """Write the parts of a state, and replay, into another run; ``values`` are the settings that it is of.
 
     That run must be newly built unless all its parts are in the state.
-
-    Raises:
-        An error of ``MISFIT``: The state lacks a tensor, or a tensor has another shape or type.
     """
     reshaped = any(values.get(name) != run.config.values.get(name) for name in RESHAPING)
     for item in items(run):
@@ -250,11 +240,7 @@ def ranks_record(run: "Run") -> dict[str, Any]:
 
 
 def require_equal(run: "Run") -> None:
-    """Check that the learners of all ranks have the same state.
-
-    Raises:
-        RankError: They differ.
-    """
+    """Check that the learners of all ranks have the same state."""
     ranks = run.rt.ranks
     if ranks.size > 1 and not ranks.agree(learner_digest(run)):
         raise RankError(
@@ -274,9 +260,6 @@ def adopt(run: "Run", saved: checkpoint.Checkpoint, streams: bool = True) -> Non
     """Restore what all ranks share from a checkpoint of rank 0; worlds, replay and streams of its own stay as built.
 
     ``streams=False`` leaves all streams as built.
-
-    Raises:
-        FileError: As ``restore``.
     """
     own = {item.name: {name: tensor.clone() for name, tensor in item.read().items()} for item in items(run)}
     local = {name: own["learner"][name] for name in local_names(run.learner) if name in own["learner"]}

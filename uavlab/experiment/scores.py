@@ -37,7 +37,6 @@ class Scores(dict[str, Any]):
     """
 
     def __init__(self, figures: Mapping[str, Any], units: Mapping[str, str], count: str, device: torch.device) -> None:
-        """Hold these figures, in these units."""
         super().__init__(figures)
         self.units, self.count, self.device = units, count, device
 
@@ -99,9 +98,6 @@ def evaluate_baseline(
     """Evaluate a baseline, by its name, or a function of observations (B A O), in the episodes of ``evaluate``.
 
     A baseline that has figures of its own has them beside those of the environment.
-
-    Raises:
-        ConfigError: The environment has no such baseline, or its actions do not fit the team.
     """
     own = config.task.environment.metrics
     if isinstance(policy, str) and policy in own:
@@ -113,11 +109,7 @@ def evaluate_baseline(
 def measure_baseline(
     config: Config, policy: str | Callable[[Any], Tensor], count: int, seed: int, env: Env | None = None
 ) -> Figures:
-    """Return the figures of a baseline, as of one seed, in each of ``count`` episodes; see ``evaluate_baseline``.
-
-    Raises:
-        ConfigError: The environment has no such baseline, or its actions do not fit the team.
-    """
+    """Return the figures of a baseline, as of one seed, in each of ``count`` episodes; see ``evaluate_baseline``."""
     env, rt = env or config.evaluation, build.runtime(config.run, config.toggles)
     return measure_policy(config, rt, env, baseline_policy(config, policy, env, rt), 1, count, seed, False)
 
@@ -130,11 +122,7 @@ def weigh(score: Mapping[str, float], figures: Figures) -> Float[Tensor, "R E"]:
 def fly_baseline(
     config: Config, policy: str | Callable[[Any], Tensor], seed: int, env: Env | None = None
 ) -> Iterator[Any]:
-    """Fly one episode of a baseline, or of a function of observations; yield the states of its world.
-
-    Raises:
-        ConfigError: The environment has no such baseline or no team that flies, or the actions do not fit the team.
-    """
+    """Fly one episode of a baseline, or of a function of observations; yield the states of its world."""
     if not config.task.evaluation.flies:
         raise ConfigError(f"fly: {config.preset} has no team that flies.")
     env, rt = env or config.evaluation, build.runtime(config.run, config.toggles)
@@ -188,11 +176,7 @@ def _checked(name: str, plan: Callable[[Any, Any, Tensor], Tensor]) -> Callable[
 def measure_policy(
     config: Config, rt: Runtime, env: Env, policy: Any, runs: int, count: int, seed: int, mean_action: bool
 ) -> Figures:
-    """Return the figures of a policy with an axis of ``runs``, a plan, or ``Sides``, in ``count`` episodes each.
-
-    Raises:
-        ConfigError: ``count`` is less than 1.
-    """
+    """Return the figures of a policy with an axis of ``runs``, a plan, or ``Sides``, in ``count`` episodes each."""
     if count < 1:
         raise ConfigError(f"evaluate: got episodes={count}; expected at least 1.")
     with rt.scope():

@@ -93,11 +93,7 @@ def _resume_mark(kind: Any) -> Resume:
 
 
 def evaluation_of(env: type[Any]) -> dict[str, Any]:
-    """Return the settings of an environment that differ where policies are evaluated, as its class names them.
-
-    Raises:
-        ConfigError: A name is no setting of the environment.
-    """
+    """Return the settings of an environment that differ where policies are evaluated, as its class names them."""
     values = getattr(env, "evaluation", {})
     if unknown := values.keys() - {setting.name for setting in settings_of(env)}:
         raise ConfigError(

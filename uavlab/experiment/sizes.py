@@ -31,9 +31,6 @@ def batch_for(entities: int) -> int:
 
     >>> [batch_for(entities) for entities in (1, 8, 9, 16, 17, 24, 25)]
     [128, 128, 64, 64, 32, 32, 16]
-
-    Raises:
-        ConfigError: The number is less than 1.
     """
     if entities < 1:
         raise ConfigError(f"batch_for: got {entities} entities; expected at least 1.")
@@ -53,10 +50,6 @@ def automatic_sizes(config: "Config", names: Sequence[str]) -> dict[str, tuple[i
     """Return value and reason of each of these settings, for a run with all others.
 
     Minibatches are as many as have the published size, to the nearest whole number. Worlds are measured with them.
-
-    Raises:
-        ConfigError: The task has no team.
-        ResourceError: One world does not fit into memory.
     """
     sizes: dict[str, tuple[int, str]] = {}
     if by_entities := [name for name in BY_ENTITIES if name in names]:

@@ -78,9 +78,6 @@ def sweep_worlds(config: "Config", most: int = MOST, budget: int | None = None, 
         most: Largest number that is tried; replay holds at least one row of each.
         budget: Limit on the bytes of tensors; None takes the device's memory.
         say: Called with a line on each number.
-
-    Raises:
-        ResourceError: One world does not fit into memory.
     """
     most = min(most, getattr(config.source, "capacity", most))
     samples: dict[int, list[float]] = {}

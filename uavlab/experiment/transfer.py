@@ -85,11 +85,7 @@ class Place(NamedTuple):
 
 
 def places_by_size(env: Any, sizes: Sequence[int]) -> list[Place]:
-    """Return a task with teams of each size.
-
-    Raises:
-        ConfigError: There is no size, the environment does not say which settings are sizes, or one is out of range.
-    """
+    """Return a task with teams of each size."""
     names = getattr(env, "sizes", ())
     if not names:
         raise ConfigError(
@@ -107,10 +103,6 @@ def places_by_stage(env: Any, preset: str) -> list[Place]:
     """Return the task of each stage of a preset's curriculum, as policies are evaluated on it.
 
     A policy perceives there as it did in training: by the settings of ``env`` that its class names as ``perception``.
-
-    Raises:
-        ConfigError: There is no such preset, it has no curriculum, it is of another environment, or a stage does not
-            allow these settings.
     """
     config = configure(preset)
     steps = progression(config, [0])
@@ -132,11 +124,7 @@ def transfer(
     mean_action: bool,
     plans: Sequence[str] = (),
 ) -> Transfer:
-    """Score a policy elsewhere, ``count`` episodes of each seed in each place; ``kind`` says what places are.
-
-    Raises:
-        ConfigError: The policy cannot act there, or there is no such baseline.
-    """
+    """Score a policy elsewhere, ``count`` episodes of each seed in each place; ``kind`` says what places are."""
     config = trained.config
     known = [metric.name for metric in config.evaluation.metrics]
     names = [name for name in config.evaluation.score if name in known]
@@ -167,11 +155,7 @@ def _numbers(figures: Figures) -> dict[str, np.ndarray]:
 
 
 def resized(env: Any, settings: dict[str, Any]) -> Any:
-    """Return an environment with other settings.
-
-    Raises:
-        ConfigError: Its rules do not allow them.
-    """
+    """Return an environment with other settings."""
     for fields, holds, message in getattr(env, "rules", ()):
         given = {**vars(env), **settings}
         if all(name in given for name in fields) and not holds(*(given[name] for name in fields)):

@@ -185,12 +185,7 @@ def tuning(folder: str | Path, episodes: int = EPISODES) -> Tuning:
 
 
 def policy_scores(folder: Path, episodes: int) -> dict[int, float]:
-    """Return the score of the policy that each seed of a run kept, in episodes that chose none.
-
-    Raises:
-        ConfigError: The settings do not fit this machine.
-        FileError: There is no intact checkpoint.
-    """
+    """Return the score of the policy that each seed of a run kept, in episodes that chose none."""
     trained = policy.load(folder)
     figures = scores.measure(trained, episodes, SEED, trained.config.run.evaluate_mean_action)
     means = scores.weigh(trained.config.evaluation.score, figures).double().mean(1).tolist()

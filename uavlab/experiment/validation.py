@@ -34,11 +34,7 @@ def with_tuples(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, 
 
 
 def as_stored(name: str, value: Any) -> Any:
-    """Return a table as the folder of a run holds it.
-
-    Raises:
-        ConfigError: It holds something that JSON has not, such as a date.
-    """
+    """Return a table as the folder of a run holds it."""
     try:
         return json.loads(json.dumps(value))
     except (TypeError, ValueError, RecursionError) as error:

@@ -25,11 +25,6 @@ class TeamVectorEnv(VectorEnv[Any, np.ndarray, np.ndarray]):
     """
 
     def __init__(self, simulator: Simulator, autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP) -> None:
-        """Describe the team; worlds start with ``reset``.
-
-        Raises:
-            ConfigError: There is no such mode of Gymnasium's, or it is none of these worlds.
-        """
         name = autoreset_mode.value if isinstance(autoreset_mode, AutoresetMode) else autoreset_mode
         require_known("autoreset_mode", name, MODES, "to_gymnasium: ")
         self.metadata = {"autoreset_mode": AutoresetMode(name), "render_modes": []}
@@ -41,22 +36,14 @@ class TeamVectorEnv(VectorEnv[Any, np.ndarray, np.ndarray]):
         self.ended = np.zeros(self.num_envs, bool)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start all worlds anew, with a seed from new random streams; ``options`` have no effect.
-
-        Raises:
-            ConfigError: The seed is no whole number from 0 up.
-        """
+        """Start all worlds anew, with a seed from new random streams; ``options`` have no effect."""
         begin(self.simulator, seed)
         super().reset(seed=seed)
         self.ended = np.zeros(self.num_envs, bool)
         return bare(observed(self.simulator)), {}
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Step all worlds, and replace those that end, at once or by the next step.
-
-        Raises:
-            ConfigError: The actions are not in ``action_space``, or no world has started.
-        """
+        """Step all worlds, and replace those that end, at once or by the next step."""
         simulator, chosen = self.simulator, require_action("step", actions, self.action_space)
         reward = np.zeros(self.num_envs) if self.ended.all() else step_team(simulator, chosen)
         if self.ended.any():
@@ -91,29 +78,20 @@ class TeamEnv(gymnasium.Env[Any, np.ndarray]):
     metadata = {"render_modes": []}  # noqa: RUF012 - as in its base
 
     def __init__(self, simulator: Simulator) -> None:
-        """Describe the team; the world starts with ``reset``."""
         self.simulator = simulator
         self.observation_space = team_observation_space(simulator.spec)
         self.action_space = team_action_space(simulator.spec)
         self.ended = True
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start a new world, with a seed from new random streams; ``options`` have no effect.
-
-        Raises:
-            ConfigError: The seed is no whole number from 0 up.
-        """
+        """Start a new world, with a seed from new random streams; ``options`` have no effect."""
         begin(self.simulator, seed)
         super().reset(seed=seed)
         self.ended = False
         return first_world(observed(self.simulator)), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Step the world.
-
-        Raises:
-            ConfigError: The action is not in ``action_space``, or the world has ended or not started.
-        """
+        """Step the world."""
         if self.ended:
             raise ConfigError("step: the world has ended or not started; call reset first.")
         chosen = require_action("step", action, self.action_space)[None]

@@ -38,7 +38,6 @@ class TeamParallelEnv(ParallelEnv[str, Any, Any]):
     render_mode = None
 
     def __init__(self, simulator: Simulator) -> None:
-        """Describe the agents; the world starts with ``reset``."""
         spec, name = simulator.spec, type(simulator.env).__name__
         self.simulator = simulator
         self.metadata = {"name": name, "render_modes": [], "is_parallelizable": True}
@@ -63,11 +62,7 @@ class TeamParallelEnv(ParallelEnv[str, Any, Any]):
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-        """Start a new world, with a seed from new random streams; ``options`` have no effect.
-
-        Raises:
-            ConfigError: The seed is no whole number from 0 up.
-        """
+        """Start a new world, with a seed from new random streams; ``options`` have no effect."""
         if seed is not None:
             self.simulator.seed(seed)
         self.simulator.start()
@@ -75,11 +70,7 @@ class TeamParallelEnv(ParallelEnv[str, Any, Any]):
         return self._observe(self.agents), {agent: {} for agent in self.agents}
 
     def step(self, actions: Mapping[str, Any]) -> Steps:
-        """Step the world by an action of each agent in ``agents``; without any, return nothing.
-
-        Raises:
-            ConfigError: An agent has no action, one has left or is unknown, or an action is not in its space.
-        """
+        """Step the world by an action of each agent in ``agents``; without any, return nothing."""
         acting = self.agents
         if not acting and not actions:
             return {}, {}, {}, {}, {}
@@ -106,11 +97,7 @@ class TeamParallelEnv(ParallelEnv[str, Any, Any]):
         )
 
     def state(self) -> np.ndarray:
-        """Return the maps of the team (K L L), which only a critic should see.
-
-        Raises:
-            NotImplementedError: The team has none.
-        """
+        """Return the maps of the team (K L L), which only a critic should see."""
         if not self.simulator.spec.team:
             return super().state()
         return arrays(self.simulator.spec, self.simulator.obs)["state"][0]

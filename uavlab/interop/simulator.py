@@ -44,11 +44,7 @@ class Simulator:
         self.seed(None)
 
     def seed(self, seed: int | None) -> None:
-        """Begin new random streams; those of None differ from call to call.
-
-        Raises:
-            ConfigError: The seed is no whole number from 0 up.
-        """
+        """Begin new random streams; those of None differ from call to call."""
         try:
             number = None if seed is None else operator.index(seed)
             entropy = np.random.SeedSequence(number).entropy
@@ -76,9 +72,6 @@ class Simulator:
         """Step all worlds by actions (B A D) or moves (B A); return rewards of agents, and means of each team.
 
         Padding and actions of agents that are not live have no effect: 0 or the first legal move stands in for them.
-
-        Raises:
-            ConfigError: No world has started, or the environment returned other types or shapes than before.
         """
         if self.state is None:
             raise ConfigError("step: no world has started; call reset first.")

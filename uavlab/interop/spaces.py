@@ -59,11 +59,7 @@ def bare(parts: Mapping[str, Any]) -> Any:
 
 
 def require_action(where: str, action: Any, space: spaces.Space[Any]) -> np.ndarray:
-    """Return an action as an array.
-
-    Raises:
-        ConfigError: It is not in the space.
-    """
+    """Return an action as an array."""
     try:
         array = np.asarray(action).astype(space.dtype, casting="same_kind", copy=False)
     except (TypeError, ValueError, RuntimeError):  # such as lists of different lengths, or a tensor with a gradient

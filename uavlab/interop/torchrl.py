@@ -31,11 +31,6 @@ class TeamEnvBase(EnvBase):
     """
 
     def __init__(self, simulator: Simulator, group_map: Mapping[str, Sequence[str]] | None = None) -> None:
-        """Describe the groups; worlds start with ``reset``.
-
-        Raises:
-            ConfigError: TorchRL does not allow the name of a group, or ``group_map`` does not fit the agents.
-        """
         spec, names = simulator.spec, agent_names(simulator.spec)
         groups = agent_groups(spec) if group_map is None else numbers_of(spec, group_map)
         if taken := sorted(RESERVED & groups.keys()):
@@ -54,11 +49,7 @@ class TeamEnvBase(EnvBase):
         self.done_spec = self._composite({**ends_of_agents, **ends_of_world})
 
     def to(self, device: Any) -> "TeamEnvBase":
-        """Return this object, which stays on its device.
-
-        Raises:
-            ConfigError: It is another device.
-        """
+        """Return this object, which stays on its device."""
         own = self.simulator.device
         if torch.zeros(0, device=device).device != own:
             raise ConfigError(f"to_torchrl: worlds on {own} cannot move to {device}; build them there by device=.")
@@ -148,11 +139,7 @@ def ends(terminated: Tensor, truncated: Tensor) -> dict[str, Tensor]:
 
 
 def numbers_of(spec: EnvSpec, group_map: Mapping[str, Sequence[str]]) -> dict[str, tuple[int, ...]]:
-    """Return the numbers of the agents that ``group_map`` names.
-
-    Raises:
-        ConfigError: It does not name every agent once, or agents of a group have other sizes.
-    """
+    """Return the numbers of the agents that ``group_map`` names."""
     names = agent_names(spec)
     items = list(group_map.items()) if isinstance(group_map, Mapping) else []
     fit = all(isinstance(group, str) and isinstance(agents, list | tuple) and agents for group, agents in items)

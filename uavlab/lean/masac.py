@@ -86,7 +86,6 @@ class Noise:
     """Random numbers. Names say what they are for, so that an object that replaces this one can repeat known ones."""
 
     def __init__(self, seed: int) -> None:
-        """Seed the generator of all numbers."""
         self.generator = torch.Generator().manual_seed(seed)
 
     def uniform(self, name: str, *shape: int) -> Tensor:
@@ -221,7 +220,6 @@ class Simulation:
     """Worlds that go on from step to step. A world that ends is replaced by a new one from a pool."""
 
     def __init__(self, settings: Settings, noise: Noise) -> None:
-        """Start the worlds and fill the pool."""
         self.noise, self.count, self.horizon = noise, settings.worlds, settings.horizon
         self.worlds = start_worlds(noise.uniform("worlds", self.count, START_NUMBERS))
         self.obs = observe(self.worlds)
@@ -270,7 +268,6 @@ class Replay:
     """The last ``capacity`` rows, in a ring: new rows overwrite the oldest ones."""
 
     def __init__(self, capacity: int) -> None:
-        """Reserve the memory of all rows."""
         self.capacity, self.cursor, self.size = capacity, 0, 0
         self.rows = Transitions(
             obs=torch.zeros(capacity, AGENTS, FEATURES),
@@ -369,7 +366,6 @@ class MASAC:
     """Actors, critics, target critics and temperatures of all agents, and their update."""
 
     def __init__(self, settings: Settings, noise: Noise) -> None:
-        """Draw the initial parameters."""
         self.settings = settings
         self.actor_net = MLP(FEATURES, settings.hidden, 2 * ACTIONS)
         self.critic_net = MLP(AGENTS * (FEATURES + ACTIONS), settings.hidden, 1)

@@ -92,7 +92,6 @@ class Noise:
     """Random numbers. Names say what they are for, so that an object that replaces this one can repeat known ones."""
 
     def __init__(self, seed: int) -> None:
-        """Seed the generator of all numbers."""
         self.generator = torch.Generator().manual_seed(seed)
 
     def uniform(self, name: str, *shape: int) -> Tensor:
@@ -224,7 +223,6 @@ class Simulation:
     """Worlds that go on from step to step. A world that ends is replaced by a new one from a pool."""
 
     def __init__(self, settings: Settings, noise: Noise) -> None:
-        """Start the worlds and fill the pool."""
         self.noise, self.count, self.horizon = noise, settings.worlds, settings.horizon
         self.worlds = start_worlds(noise.uniform("worlds", self.count, START_NUMBERS))
         self.obs = observe(self.worlds)
@@ -359,7 +357,6 @@ class ReturnScale:
     """
 
     def __init__(self) -> None:
-        """Start without a return."""
         self.mean, self.square = torch.zeros(2, AGENTS, dtype=torch.float64)
         self.weight = 0.0
 
@@ -383,7 +380,6 @@ class PPO:
     """Actors and critics of all agents, and their update."""
 
     def __init__(self, settings: Settings, noise: Noise) -> None:
-        """Draw the initial parameters."""
         self.settings, self.updates, self.returns = settings, 0, ReturnScale()
         self.actor_net = MLP(FEATURES, settings.hidden, 2 * ACTIONS)
         self.critic_net = MLP(AGENTS * FEATURES, settings.hidden, 1)

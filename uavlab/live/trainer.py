@@ -4,23 +4,109 @@ import atexit
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakSet
 
-from uavlab.core.errors import ConfigError, UavlabError, reason_of
-from uavlab.experiment.change import COMPARISON, alternates, begins_to_compile, changed_config, prepare, require_usable
+from uavlab.core.errors import ConfigError, FallbackError, UavlabError, reason_of
+from uavlab.core.text import quote
+from uavlab.experiment.change import (
+    COMPARISON,
+    alternates,
+    begins_to_compile,
+    changed_config,
+    prepare,
+    record_failure,
+    require_usable,
+)
 from uavlab.experiment.process_end import PATIENCE
 from uavlab.experiment.run import Run
-from uavlab.experiment.run_state import Change
+from uavlab.experiment.run_state import Change, Progress
 from uavlab.live.comparison import PAIRS, Comparison
 from uavlab.live.history import History, Sample
-from uavlab.live.script import Playback, Script
 
 State = Literal["ready", "training", "paused", "stopping", "complete", "failed"]
+Script = Sequence[tuple[int, Mapping[str, Any]]]
+"""Updates after which settings change, and these settings."""
+
+
+def script_of(changes: Iterable[Change]) -> Script:
+    """Return the script of the changes of a run, without those that were undone."""
+    return [(each.update, {k: new for k, (_, new) in each.settings.items()}) for each in changes if not each.undone]
+
+
+def follow(run: Run, script: Script) -> Iterator[Progress]:
+    """Train a run and change its settings as a script says; yield after each update.
+
+    Raises:
+        ConfigError: The script is none, or a change is refused.
+    """
+    steps = parse_script(script)
+    left = [(update, settings) for update, settings in steps if update >= run.number]
+    while left and left[0][0] == run.number:
+        run.change("script", **left.pop(0)[1])
+    for progress in run.train():
+        while left and left[0][0] == progress.number:
+            run.change("script", **left.pop(0)[1])
+        yield progress
+
+
+def parse_script(value: Any) -> list[tuple[int, dict[str, Any]]]:
+    """Return a script in the order of its updates; ``value`` may come from YAML or a notebook's parameters."""
+    entries = []
+    for number, each in enumerate(value if isinstance(value, list | tuple) else [value], 1):
+        if not (isinstance(each, list | tuple) and len(each) == 2 and type(each[0]) is int and each[0] >= 0):
+            raise ConfigError(f"script, entry {number}: got {quote(each)}; expected [update, {{setting: value}}].")
+        if not isinstance(each[1], Mapping) or not all(isinstance(name, str) for name in each[1]):
+            raise ConfigError(f"script, entry {number}: got {quote(each[1])}; expected a mapping of names to values.")
+        entries.append((each[0], dict(each[1])))
+    return sorted(entries, key=lambda entry: entry[0])
+
+
+class Playback:
+    """Changes of a script that a trainer makes, each when the one before it is measured; the last one ends training.
+
+    One that falls back here, or whose code or memory fails, is undone with its reason.
+    """
+
+    def __init__(self, script: Script) -> None:
+        self._left = parse_script(script)
+        self._due: dict[str, Any] | None = None  # the next change, while it waits for slices to compare it with
+        self._asked: tuple[dict[str, Any], Future[Any]] | None = None  # a change that is not made yet
+
+    def go_on(self, trainer: "Trainer") -> None:
+        """Ask for the next change if it is due; the thread that trains calls this between two updates."""
+        if trainer.comparison is not None or (self._asked and not self._asked[1].done()):
+            return
+        if self._asked:
+            (settings, future), self._asked = self._asked, None
+            try:
+                future.result()
+            except Exception as error:  # of any kind: a compiler has classes of its own
+                if isinstance(error, ConfigError) and not isinstance(error, FallbackError):
+                    raise
+                record_failure(trainer.run, settings, "script", error)
+        if self._left and trainer.run.number >= self._left[0][0] and self._due is None:
+            self._due = self._left.pop(0)[1]
+            changed_config(trainer.run, self._due)  # what is refused does not wait
+        if self._due is None and not self._left:
+            trainer.run.stop()
+        elif self._due is not None and trainer.comparable(self._due):
+            self._asked, self._due = (self._due, trainer.ask(self._due, "script")), None
+
+    def end(self, trainer: "Trainer") -> None:
+        """Record the changes that training did not come to, and the last one if it failed."""
+        if self._asked and self._asked[1].done() and (error := self._asked[1].exception()) is not None:
+            with suppress(ConfigError):
+                record_failure(trainer.run, self._asked[0], "script", error)
+        for settings in [self._due or {}, *(settings for _, settings in self._left)]:
+            with suppress(ConfigError):
+                record_failure(trainer.run, settings, "script", ConfigError("training ended before it"))
+
 
 TRAINERS: "WeakSet[Trainer]" = WeakSet()
 LOCK = threading.RLock()  # of this set
@@ -77,19 +163,11 @@ class Trainer:
         return {**self.run.config.values, **(comparison.new if comparison else {})}
 
     def start(self) -> None:
-        """Train to the target, or go on after a pause; a run that is stopping goes on once it has stopped.
-
-        Raises:
-            ConfigError: The run is at its target.
-        """
+        """Train to the target, or go on after a pause; a run that is stopping goes on once it has stopped."""
         self._go(None)
 
     def step(self, updates: int = 1) -> None:
-        """Make some updates, then pause.
-
-        Raises:
-            ConfigError: The run is at its target, or ``updates`` is less than 1.
-        """
+        """Make some updates, then pause."""
         if updates < 1:
             raise ConfigError(f"step: got updates={updates}; expected at least 1.")
         self._go(updates)
@@ -100,9 +178,6 @@ class Trainer:
         A change waits until the one before it is measured, and until there is enough to compare it with, so it may take
         effect after a later update than it says. One that falls back is undone with its reason in ``run.changes``, and
         the script goes on. Whatever ends training ends the script.
-
-        Raises:
-            ConfigError: The script is none, or the run is at its target.
         """
         self._go(None, Playback(script))
 
@@ -122,31 +197,20 @@ class Trainer:
             self.join(wait)
 
     def join(self, wait: float | None = None) -> None:
-        """Wait until training has ended; raise what ended it.
-
-        Raises:
-            UavlabError: Training failed.
-        """
+        """Wait until training has ended; raise what ended it."""
         if self._thread is not None and not self._within:
             self._thread.join(wait)
         if not self.alive and self.error is not None:
             raise self.error
 
     def save(self) -> None:
-        """Write a checkpoint.
-
-        Raises:
-            ResourceError: It cannot be written.
-        """
+        """Write a checkpoint."""
         self.order(self.run.save).result()
 
     def change(self, by: str = "python", measure: bool = True, **settings: Any) -> Change | None:
         """Change settings after the update in progress; return what changed.
 
         With ``measure`` the speed after the change over that before is measured, see ``comparison``.
-
-        Raises:
-            ConfigError, ResourceError: As ``Run.change``; the run goes on as it was.
         """
         if self._within:  # a job would wait for itself
             return self._change(settings, by, measure)
@@ -347,3 +411,24 @@ def stop_all() -> None:
 
 # Before executors shut down, which batches that are drawn ahead need; they are imported, so this is called first.
 getattr(threading, "_register_atexit", atexit.register)(stop_all)
+
+
+def trainer_of(run: Run) -> Trainer:
+    """Return the trainer of a run: the one that it has, so that there is never a second thread, or a new one."""
+    with LOCK:
+        present = [each for each in _trainers(run.folder) if each.alive]
+        present += [each for each in TRAINERS if each.run is run]
+        return present[0] if present else Trainer(run)
+
+
+def trainer_in(folder: Path) -> Trainer:
+    """Return the trainer of a folder: one that can go on, or one of the run as its newest checkpoint has it."""
+    with LOCK:
+        present = [each for each in _trainers(folder) if each.alive or not each.run.obstacle]
+        return min(present, key=lambda each: not each.alive) if present else trainer_of(Run.resume(folder))
+
+
+def _trainers(folder: Path | None) -> list[Trainer]:
+    """Return the trainers of all runs in a folder."""
+    where = folder and folder.resolve()
+    return [each for each in TRAINERS if where and each.run.folder and each.run.folder.resolve() == where]

@@ -15,9 +15,6 @@ def assign_networks(trained: EnvSpec, team: EnvSpec, share: bool) -> tuple[int, 
     """Return the index of each agent's network: that of its group if networks are shared, else its own.
 
     In a team of another size without shared networks, agents use the network of the first agent of their group.
-
-    Raises:
-        ConfigError: An agent has no network, or observations or actions differ.
     """
     padded = [(spec.obs, spec.action, spec.choices) for spec in (trained, team)]
     own = [own_widths(spec) for spec in (trained, team)]
@@ -47,11 +44,7 @@ def describe_groups(spec: EnvSpec) -> str:
 
 
 def require_same_task(trained: EnvSpec, team: EnvSpec) -> None:
-    """Check that a team has the maps, features and actions of the one trained; its size may differ.
-
-    Raises:
-        ConfigError: Maps, features or actions differ.
-    """
+    """Check that a team has the maps, features and actions of the one trained; its size may differ."""
     tasks = [(spec.obs, spec.side, spec.features, spec.choices, spec.action, spec.centred) for spec in (trained, team)]
     if tasks[0] != tasks[1]:
         text = [

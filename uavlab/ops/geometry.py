@@ -54,11 +54,7 @@ def distance(a: Float[Tensor, "*#lead 2"], b: Float[Tensor, "*#lead 2"]) -> Floa
 def nearest_offsets(
     pos: Float[Tensor, "B A 2"], points: Float[Tensor, "B M 2"], count: int
 ) -> Float[Tensor, "B A count 2"]:
-    """Return the offsets from each agent to its ``count`` nearest points, nearest first.
-
-    Raises:
-        RuntimeError: ``count`` exceeds the number of points M.
-    """
+    """Return the offsets from each agent to its ``count`` nearest points, nearest first."""
     offset = points[:, None] - pos[:, :, None]
     order = offset.square().sum(-1).topk(count, dim=-1, largest=False).indices
     return offset.gather(2, order[..., None].expand(*order.shape, 2))

@@ -41,11 +41,7 @@ class Tree:
 
 
 def empty(runs: int, capacity: int, device: torch.device, fan: int = FAN, top: int = MAX_TOP) -> Tree:
-    """Create an empty sum tree; slot 0 of each run has mass 1 of ``UNIT``, so that sampling is always defined.
-
-    Raises:
-        ConfigError: The capacity is not in [1, 2^26].
-    """
+    """Create an empty sum tree; slot 0 of each run has mass 1 of ``UNIT``, so that sampling is always defined."""
     if not 1 <= capacity <= MAX_CAPACITY:
         raise ConfigError(
             f"Prioritized replay: capacity {capacity:,}, expected 1 to {MAX_CAPACITY:,}, because sums of priorities "

@@ -127,9 +127,6 @@ def find_bottleneck(
 
     Returns:
         The kind of bottleneck, and a sentence with the shares.
-
-    Raises:
-        ConfigError: The update took no time.
     """
     if not update_seconds > 0:
         raise ConfigError(f"update_seconds: expected a time above 0 s, got {update_seconds}; measure an update first.")

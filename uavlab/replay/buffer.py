@@ -104,11 +104,7 @@ class Store:
         raise NotImplementedError
 
     def add(self, rows: Transition) -> None:
-        """Overwrite the oldest rows.
-
-        Raises:
-            ConfigError: Shapes, types or device of the rows differ from the ring's; nothing is changed.
-        """
+        """Overwrite the oldest rows."""
         ring.add(self.ring, self.transfer.put(rows))
 
     def take(self, index: Int[Tensor, "R N"]) -> Transition:
@@ -123,11 +119,7 @@ class Store:
         return {}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Restore a ``state_dict``, before or after the rows are loaded.
-
-        Raises:
-            FileError: The state does not fit the store.
-        """
+        """Restore a ``state_dict``, before or after the rows are loaded."""
 
     def forget(self) -> None:
         """Reset the state of the rule; called before all rows are dropped."""
@@ -153,7 +145,6 @@ class ByStage(Store):
     """
 
     def __init__(self, example: Transition, capacity: int, transfer: Transfer | None = None) -> None:
-        """Start all runs at their first stage."""
         super().__init__(example, capacity, transfer)
         runs, device = example.reward.shape[0], self.ring.cursor.device
         self.former = torch.zeros(runs, dtype=torch.float64, device=device)

@@ -74,9 +74,6 @@ class ByPriority(Store):
         """Reserve rows, and a tree over them; ``by`` reduces the errors of all agents to one priority.
 
         ``updates`` is the length of the run; weights are relative to the largest one of all ``ranks``.
-
-        Raises:
-            ConfigError: The capacity exceeds that of a tree (2^26).
         """
         runs, device = example.reward.shape[0], example.reward.device
         self.config, self.by, self.ranks = config, by, ranks
@@ -107,11 +104,7 @@ class ByPriority(Store):
         return index, importance_weights(share, beta, self.ranks)
 
     def feedback(self, index: Int[Tensor, "R N"], update: Update, replaced: Bool[Tensor, "R N"] | None = None) -> None:
-        """Set the priorities of rows by their TD errors, except for rows ``replaced`` since the draw.
-
-        Raises:
-            ConfigError: The learner returned no TD errors.
-        """
+        """Set the priorities of rows by their TD errors, except for rows ``replaced`` since the draw."""
         if update.td_error is None:
             raise ConfigError(
                 "priorities: the learner returned no td_error; expected the error of each row and agent. Set "
@@ -131,9 +124,6 @@ class ByPriority(Store):
         Priorities to the power of alpha are clamped to [2^-20, 2^16], so rows of priority 0 can be drawn. They become
         masses on their own device: a power of the host differs in its last bits from one of a GPU, and a run would
         depend on where its replay lies.
-
-        Raises:
-            ConfigError: Shapes or types are wrong, or the slots are on another device; nothing is changed.
         """
         self._require_fit(index, priority)
         wild = priority.clamp(0, torch.finfo(priority.dtype).max) != priority  # true for nan
@@ -161,9 +151,6 @@ class ByPriority(Store):
         """Load masses and counters, before or after the rows (host sync).
 
         An empty state is that of uniform replay: all of its rows get the largest priority, as new ones do.
-
-        Raises:
-            FileError: The state does not fit this replay, which is unchanged.
         """
         if not state:
             sum_tree.fill(self.tree, self.largest[:, None].expand(-1, int(self.ring.size)))

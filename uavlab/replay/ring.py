@@ -83,11 +83,7 @@ def view_fields(words: Int[Tensor, "R N words"], layout: Transition) -> Transiti
 
 
 def add(ring: Ring, rows: Transition) -> None:
-    """Write W rows per run at the cursor, wrapping around; if W exceeds the capacity, only the last rows.
-
-    Raises:
-        ConfigError: Shapes, types or device of the rows differ from the ring's, which is unchanged.
-    """
+    """Write W rows per run at the cursor, wrapping around; if W exceeds the capacity, only the last rows."""
     pairs = [(name, old, new) for (name, old), (_, new) in zip(leaves(ring.rows), leaves(rows), strict=True)]
     count, capacity = rows.reward.shape[1] if rows.reward.dim() > 1 else 1, ring.capacity
     problems = [

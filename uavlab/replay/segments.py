@@ -34,9 +34,6 @@ def plan(known: Iterable[str], total: int, capacity: int) -> list[str]:
     Returns:
         The names in ``known`` that hold some of these rows and, if rows remain, one new segment for them; or a single
         new segment for all rows if these would be more than ``MOST`` segments.
-
-    Raises:
-        FileError: A known name is not that of a segment.
     """
     start = at = max(0, total - capacity)
     spans = []
@@ -55,9 +52,6 @@ def cut(ring: Ring, name: str) -> dict[str, Tensor]:
     """Copy the rows of a segment (leading axes R n) out of the ring, by leaf name, on the ring's device.
 
     They are copies, because training overwrites the ring; those of a full ring take as much memory again.
-
-    Raises:
-        FileError: The name is not that of a segment, or covers more rows than the ring has.
     """
     lo, hi = _span(name)
     if hi - lo > ring.capacity:
@@ -67,12 +61,7 @@ def cut(ring: Ring, name: str) -> dict[str, Tensor]:
 
 
 def paste(ring: Ring, segments: Mapping[str, Mapping[str, Tensor]], total: int) -> None:
-    """Write segments into the ring and set cursor and size to those after ``total`` rows; other slots do not change.
-
-    Raises:
-        FileError: The segments do not hold each of the last min(total, capacity) rows exactly once, one ends after row
-            ``total``, or its leaves do not fit the ring. The ring is unchanged.
-    """
+    """Write segments into the ring and set cursor and size to those after ``total`` rows; other slots do not change."""
     spans, start = sorted((*_span(name), name) for name in segments), max(0, total - ring.capacity)
     _require_cover([span for span in spans if span[1] > start], start, total)
     for lo, hi, name in spans:

@@ -181,11 +181,7 @@ def tree_tensors(tree: Any) -> Iterator[Tensor]:
 
 
 def clone_tree(tree: Any) -> Any:
-    """Clone the tensors of a tree; clones of expanded tensors are dense.
-
-    Raises:
-        TypeError: The tree holds another value, which a graph would fix.
-    """
+    """Clone the tensors of a tree; clones of expanded tensors are dense."""
     if isinstance(tree, Tensor):
         return tree.detach().clone()
     if tree is None:

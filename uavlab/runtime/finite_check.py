@@ -22,11 +22,7 @@ NEVER = 2**62
 
 
 def require_finite(numbers: CheckedTensors) -> None:
-    """Check that all numbers are finite and at most ``LARGEST`` in magnitude, or as ``LIMITS`` says (host sync).
-
-    Raises:
-        DivergedError: It names the first tensor that fails, in the given order, and the index of its first such number.
-    """
+    """Check that all numbers are finite and at most ``LARGEST`` in magnitude, or as ``LIMITS`` says (host sync)."""
     norms = (torch.linalg.vector_norm(tensor) for tensor, _ in numbers.values())
     least = min(map(limit, numbers), default=LARGEST)
     if not all(norm.item() <= least for norm in norms):  # nan compares as false
@@ -95,11 +91,7 @@ class DeferredCheck:
         torch.where(largest <= LARGEST, first, first.clamp(max=self._now), out=first)  # nan compares as false
 
     def read(self, number: int) -> None:
-        """Check the records of all updates so far, the last of which was ``number`` (host sync).
-
-        Raises:
-            DivergedError: It names the first update with a bad number, and the first such tensor.
-        """
+        """Check the records of all updates so far, the last of which was ``number`` (host sync)."""
         now, *first = self._table[: 1 + self._used].tolist()
         findings = [
             (first[slot + i], order, i, name)

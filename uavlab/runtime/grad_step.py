@@ -10,11 +10,25 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from uavlab.runtime.adam import ADAM_EPS, BETA1, BETA2, MOMENTS, adam_factors, adam_step
 from uavlab.runtime.loss_scaler import Scaler
 from uavlab.runtime.oom_retry import Microbatcher, Rows, join_pieces, reserve, split_rows
 from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.runtime.toggles import Toggles
+
+ADAM_EPS, BETA1, BETA2 = 1e-5, 0.9, 0.999
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # state of Adam for a parameter
+
+
+def adam_factors(lr: float, step: Tensor) -> Float[Tensor, "2 ..."]:
+    """Return Adam's factors in step t: lr / (1 - beta1^t) and 1 / sqrt(1 - beta2^t)."""
+    step = step.double()  # in float32, 1 - 0.999 would lose four digits
+    return torch.stack((lr / (1 - BETA1**step), (1 - BETA2**step).rsqrt()))
+
+
+def adam_step(mean: Tensor, square: Tensor, size: Tensor, shrink: Tensor) -> Tensor:
+    """Return by how much parameters fall in a step, from Adam's moments and ``adam_factors``."""
+    return size * mean / (square.sqrt() * shrink + ADAM_EPS)
+
 
 __all__ = ["ADAM_EPS", "MOMENTS", "GradientStep", "Rows"]
 
@@ -118,9 +132,6 @@ class GradientStep:
         Returns:
             The metrics of ``loss_fn``: of pieces of a batch, means, and ``Rows`` joined, which are returned as values;
             and the gradient norm of each network before clipping, 0 if it overflowed and the network was skipped.
-
-        Raises:
-            ResourceError: Memory is insufficient for single rows, or for Adam; no state has changed.
         """
         what = getattr(loss_fn, "__name__", "loss")
         for parameter in self.parameters:

@@ -51,11 +51,7 @@ class Scaler:
         self.overflow.zero_()
 
     def check(self) -> None:
-        """Check that some scale prevents overflows (host sync).
-
-        Raises:
-            DivergedError: Each of the last ``MAX_OVERFLOWS`` iterations had an overflow.
-        """
+        """Check that some scale prevents overflows (host sync)."""
         if (count := int(self.overflows)) >= MAX_OVERFLOWS:
             raise DivergedError(
                 {

@@ -87,11 +87,7 @@ def join_pieces(results: Sequence[tuple[float, Any]]) -> Any:
 
 
 def count_rows(inputs: Sequence[Any]) -> int:
-    """Count the rows of the batch; 1 if no input is marked as ``Rows``, so that nothing is split.
-
-    Raises:
-        ConfigError: Inputs have different numbers of rows.
-    """
+    """Count the rows of the batch; 1 if no input is marked as ``Rows``, so that nothing is split."""
     counts = {leaf.shape[part.axis] for part in inputs if isinstance(part, Rows) for leaf in tree_tensors(part)}
     if len(counts) > 1:
         raise ConfigError(f"Rows: inputs have {sorted(counts)} rows; expected one number. Mark the axis of each right.")
@@ -105,11 +101,7 @@ def reserve(count: int, device: torch.device) -> None:
 
 
 def require_memory(needed: int, what: str, remedy: str, device: torch.device) -> None:
-    """Check that ``needed`` bytes are free.
-
-    Raises:
-        ResourceError: Fewer are free; the message starts with ``what`` and advises to lower ``remedy``.
-    """
+    """Check that ``needed`` bytes are free."""
     if needed > (free := free_memory(device)):
         raise ResourceError(f"{what}: {needed:,} bytes, {free:,} are free on {device}; lower {remedy}.")
 
@@ -170,9 +162,6 @@ class Microbatcher:
             inputs: Arguments of the attempt, ``Rows`` among them.
             other_bytes: Other memory in use, by name.
             split: Whether more pieces need less memory; if not, try once more with the same number.
-
-        Raises:
-            ResourceError: A single row is too much, or a CUDA graph is being captured.
         """
         first = True
         while True:
@@ -211,11 +200,7 @@ class Microbatcher:
 
 
 def refusal_reason(error: Exception) -> str:
-    """Return the first line of an allocator's message; raise any other error again, in an ``except`` block.
-
-    Raises:
-        ResourceError: A CUDA graph is being captured, in which nothing can be tried again.
-    """
+    """Return the first line of an allocator's message; raise any other error again, in an ``except`` block."""
     if not is_out_of_memory(error):
         raise error
     reason = str(error).strip().partition("\n")[0] or type(error).__name__

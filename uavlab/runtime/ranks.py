@@ -171,11 +171,7 @@ class Group(Ranks):
     last: list[int] = field(default_factory=list)
 
     def combine(self, tensor: Shaped[Tensor, "*shape"], how: Literal["sum", "max"]) -> Shaped[Tensor, "*shape"]:
-        """Return the sum or the maximum of the tensors of all ranks (host sync on a CPU).
-
-        Raises:
-            RankError: Another rank failed, or is silent.
-        """
+        """Return the sum or the maximum of the tensors of all ranks (host sync on a CPU)."""
         result = tensor.detach().clone(memory_format=torch.contiguous_format)
         operation = distributed.ReduceOp.SUM if how == "sum" else distributed.ReduceOp.MAX
         if torch.compiler.is_compiling():  # which has an operator of its own for it
@@ -186,22 +182,14 @@ class Group(Ranks):
         return result
 
     def from_first(self, tensor: Shaped[Tensor, "*shape"]) -> Shaped[Tensor, "*shape"]:
-        """Return the tensor of rank 0.
-
-        Raises:
-            RankError: Another rank failed, or is silent.
-        """
+        """Return the tensor of rank 0."""
         result = tensor.detach().clone(memory_format=torch.contiguous_format)
         with self._watched():
             distributed.broadcast(result, 0)
         return result
 
     def exchange(self, name: str, value: Any) -> list[Any]:
-        """Return the JSON values of all ranks, in their order.
-
-        Raises:
-            RankError: Another rank failed, or is silent.
-        """
+        """Return the JSON values of all ranks, in their order."""
         self.names.append(name)
         key = f"{len(self.names)}/{name}"
         with self._watched():

@@ -123,11 +123,7 @@ TOGGLES: Registry[Toggle] = Registry("toggle")
 
 
 def register(toggle: Toggle) -> Toggle:
-    """Make a toggle known to settings, commands, checks and records.
-
-    Raises:
-        ConfigError: The name belongs to another toggle.
-    """
+    """Make a toggle known to settings, commands, checks and records."""
     return TOGGLES.register(toggle.name, toggle)
 
 

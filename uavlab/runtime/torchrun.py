@@ -17,10 +17,6 @@ def join(backend: Backend = "auto", timeout_s: float = 120.0, device: str = "aut
     """Connect the ranks that torchrun started, and return this one; a process that was started alone is rank 0 of 1.
 
     Each rank of a machine with several GPUs gets one of its own.
-
-    Raises:
-        ConfigError: The environment variables of torchrun are incomplete or wrong, or the backend does not fit.
-        ResourceError: The ranks cannot be connected.
     """
     rank, size = place()
     if size == 1:
@@ -47,11 +43,7 @@ def join(backend: Backend = "auto", timeout_s: float = 120.0, device: str = "aut
 
 
 def place() -> tuple[int, int]:
-    """Return the number of this process among ranks, and their count, as torchrun set them; 0 and 1 without it.
-
-    Raises:
-        ConfigError: The environment variables are incomplete or wrong.
-    """
+    """Return the number of this process among ranks, and their count, as torchrun set them; 0 and 1 without it."""
     if "WORLD_SIZE" not in os.environ:
         return 0, 1
     size = _whole("WORLD_SIZE", 1, 2**16)

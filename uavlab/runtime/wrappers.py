@@ -1,18 +1,221 @@
 """Wrappers around pure functions of tensors: lower precision, recomputed activations, compilation."""
 
+import atexit
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache, partial, wraps
 from importlib import import_module
+from pathlib import Path
 from threading import Thread
 from types import FunctionType
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from uavlab.runtime.compiled_code import compilation, keep_compiled_code, use_new_folder
+from uavlab.core.errors import ResourceError
+from uavlab.storage.files import json_digest, write_json
+
+VARIABLE = "TORCHINDUCTOR_CACHE_DIR"  # names the folder of compiled code
+LIST, MUTEX = "digests.json", "mutex"
+OURS = "uavlab-compiled"  # a folder of this name, and the file in it without which nothing in a folder is removed
+MARKERS, LOCKS = "compiling", "locks"  # folders of this module, and of torch's own locks
+WAIT_S = 60.0  # until the folder is not put in order, because another process does so and is suspended
+REFUSED = (OSError, ResourceError)  # by a disk or a file system; then code is compiled as if there was no list
+
+_STATES: dict[Path, tuple[int, int]] = {}  # size and time of change of files whose digests this process has compared
+
+
+def keep_compiled_code() -> None:
+    """Keep compiled code in the user's cache, so that later processes do not compile it again.
+
+    ``TORCHINDUCTOR_CACHE_DIR`` names another place, in which it is the folder ``uavlab-compiled``. torch's own, among
+    temporary files, does not survive a restart of many systems; torch sets the variable to it. A folder with files of
+    others is left alone.
+    """
+    from torch._dynamo.callback import callback_handler  # late: it takes a second
+
+    temporary = str(Path(tempfile.gettempdir(), "torchinductor_"))
+    place = os.environ.get(VARIABLE) or temporary
+    with suppress(RuntimeError, OSError):  # no home, or none that can be written
+        if place.startswith(temporary):
+            folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "uavlab", "compiled")
+        else:
+            folder = Path(place) if _is_ours(Path(place)) else Path(place, OURS)
+        if _adopt(folder, earlier=place.startswith(temporary)):
+            os.environ[VARIABLE] = str(folder)
+    if _begin not in callback_handler.start_callbacks:
+        callback_handler.register_start_callback(_begin)
+        callback_handler.register_end_callback(_end)
+
+
+def use_new_folder() -> None:
+    """Compile anew from now on, in a folder that ends with this process, after code on the disk could not be loaded."""
+    from torch._inductor.utils import clear_caches
+
+    folder = tempfile.mkdtemp(prefix="uavlab-compiled-")
+    _adopt(Path(folder))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ[VARIABLE] = folder
+    clear_caches()
+
+
+@contextmanager
+def compilation() -> Iterator[None]:
+    """Mark that code is compiled within the block; if it raises, what it wrote is removed."""
+    marker = _mark(Path(os.environ.get(VARIABLE, "")))
+    whole = False
+    try:
+        yield
+        whole = True
+    finally:
+        _unmark(marker, whole)
+
+
+_MARKERS: list[BinaryIO | None] = []  # of torch's own compilation, the outermost one alone
+
+
+def _begin(*_: Any) -> None:
+    _MARKERS.append(_mark(Path(os.environ.get(VARIABLE, ""))))
+
+
+def _end(*_: Any) -> None:
+    if _MARKERS:
+        _unmark(_MARKERS.pop(), sys.exc_info()[0] is None)
+
+
+def _adopt(folder: Path, earlier: bool = False) -> bool:
+    """Return whether a folder is for compiled code alone: a new one, one of ours, or of an ``earlier`` version."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()) and not (_is_ours(folder) or earlier):
+        return False
+    (folder / OURS).touch()  # first, so that another process does not find a folder of others
+    (folder / MARKERS).mkdir(exist_ok=True)
+    return True
+
+
+def _is_ours(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in (OURS, LIST, MUTEX))  # the disk may lose one of them
+
+
+def _mark(folder: Path) -> BinaryIO | None:
+    """Put the folder in order, and return the marker of a compilation; None where there can be none."""
+    if not _is_ours(folder):
+        return None
+    with suppress(*REFUSED), _alone(folder):
+        _put_in_order(folder)
+        marker = (folder / MARKERS / f"{os.getpid()}-{time.monotonic_ns()}").open("wb")
+        fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return marker
+    return None
+
+
+def _unmark(marker: BinaryIO | None, whole: bool) -> None:
+    """End a compilation; its marker stays where it is not whole, as that of a process that was killed."""
+    if marker is None:
+        return
+    path = Path(marker.name)
+    with marker, suppress(*REFUSED), _alone(path.parents[1]):
+        if whole:
+            path.unlink()
+        marker.close()
+        _put_in_order(path.parents[1])
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock within the block."""
+    deadline = time.monotonic() + WAIT_S
+    with (folder / MUTEX).open("ab") as handle:
+        while not _locks(handle):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{folder}: another process puts it in order")
+            time.sleep(0.01)
+        yield
+
+
+def _locks(handle: BinaryIO) -> bool:
+    """Lock a file until it is closed; return whether nobody else had locked it."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _put_in_order(folder: Path) -> None:
+    """Remove files that are damaged, or not whole; list those that have become whole."""
+    before, files = _read_list(folder), _files(folder)
+    listed = {name: digest for name, digest in (before or {}).items() if name in files}
+    after = {name: digest for name, digest in listed.items() if _digest(folder / name, digest) == digest}
+    removed = [*(listed.keys() - after.keys())]
+    markers = [*(folder / MARKERS).iterdir()]
+    left = [marker for marker in markers if _is_left(marker)]
+    if len(left) == len(markers):  # nobody compiles
+        others = files - listed.keys()
+        if left or before is None:
+            removed += others
+        else:
+            after |= {name: _digest(folder / name) for name in others}
+    for name in removed:
+        (folder / name).unlink(missing_ok=True)
+    if after != before:
+        write_json(folder / LIST, {"files": after, "sha256": json_digest(after)})
+    if len(left) == len(markers):
+        for marker in left:
+            marker.unlink()
+
+
+def _is_left(marker: Path) -> bool:
+    """Return whether the process of a marker has ended, or its compilation has failed."""
+    with marker.open("rb") as handle:
+        return _locks(handle)
+
+
+def _files(folder: Path) -> set[str]:
+    """Return the names of all files of the compiler."""
+    names = set()
+    for place, folders, files in os.walk(folder):
+        if Path(place) == folder:
+            folders[:] = [name for name in folders if name not in (MARKERS, LOCKS)]
+            files = [name for name in files if name not in (LIST, MUTEX, OURS)]
+        names |= {str(Path(place, name).relative_to(folder)) for name in files}
+    return names
+
+
+def _digest(path: Path, expected: str = "") -> str:
+    """Return the digest of a file, empty if it cannot be read; of one that is as this process saw it, the expected."""
+    try:
+        status = path.lstat()
+        state = status.st_size, status.st_mtime_ns
+        if expected and _STATES.get(path) == state:
+            return expected
+        with path.open("rb") as handle:
+            digest = hashlib.file_digest(handle, "sha256").hexdigest()
+    except OSError:
+        return ""
+    if expected in ("", digest):
+        _STATES[path] = state
+    return digest
+
+
+def _read_list(folder: Path) -> dict[str, str] | None:
+    """Return the digest of each file that was whole; None if there is no list, or a damaged one."""
+    try:
+        content = json.loads((folder / LIST).read_bytes())
+        return content["files"] if content["sha256"] == json_digest(content["files"]) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
 
 F = TypeVar("F", bound=Callable)
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

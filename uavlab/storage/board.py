@@ -40,11 +40,7 @@ class Board:
     """Writer of a run's TensorBoard files and trackers; nothing needs them to resume, so a failure only warns once."""
 
     def __init__(self, folder: Path, about: About) -> None:
-        """Write to ``folder``; a file is created with the first row.
-
-        Raises:
-            MissingPackageError: The package of a tracker that the settings name is not installed.
-        """
+        """Write to ``folder``; a file is created with the first row."""
         self.about, self.trackers = about, trackers_of(folder, about.settings)
         self.folder = folder
         self._before: tuple[int, float] | None = None  # update and seconds of the last row

@@ -75,10 +75,6 @@ def save(
         meta: The rest of the state, as JSON values.
         keep: Number of checkpoints up to ``step`` to keep, including the new one, which is always kept.
         unchanged: An earlier checkpoint, and the groups to link from it.
-
-    Raises:
-        ConfigError: A group's name cannot be a file name, it has too many tensors, or ``meta`` is not JSON.
-        ResourceError: The disk is full or writing fails; earlier checkpoints still load.
     """
     final = folder / folder_name(step)
     partial = folder / (UNFINISHED + final.name)
@@ -128,9 +124,6 @@ def load(path: Path, only: str = ".*") -> Checkpoint:
     Args:
         path: Folder of the checkpoint.
         only: A regular expression; only groups whose whole name matches are read.
-
-    Raises:
-        FileError: A file is missing, damaged or unknown; the message names it.
     """
     body = _read_manifest(path)
     entries = {group: entry for group, entry in body["members"].items() if re.fullmatch(only, group)}
@@ -142,9 +135,6 @@ def newest(folder: Path, only: str = ".*", most: int | None = None) -> Checkpoin
     """Load the intact checkpoint of the highest step, at most ``most``, and warn about each later one that is broken.
 
     Groups that ``only`` excludes are not read and may be broken.
-
-    Raises:
-        FileError: There is no intact checkpoint; the message says what is wrong with each candidate.
     """
     candidates, problems = _checkpoints(folder, most), []
     for path in sorted(candidates, key=lambda path: (_step(path), path.suffix == ""), reverse=True):

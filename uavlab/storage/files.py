@@ -19,11 +19,7 @@ RESERVED_BYTES = 16_384  # several times the status of a run
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """Open a regular file for reading; a pipe or a device could block the reader, so both are refused.
-
-    Raises:
-        OSError: The file is missing, not readable or not regular.
-    """
+    """Open a regular file for reading; a pipe or a device could block the reader, so both are refused."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -32,11 +28,7 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def read_regular(path: Path, most: int) -> bytes:
-    """Read a file of at most ``most`` bytes.
-
-    Raises:
-        OSError: As for ``open_regular``, or the file is larger.
-    """
+    """Read a file of at most ``most`` bytes."""
     with open_regular(path) as handle:
         raw = handle.read(most + 1)
     if len(raw) > most:
@@ -45,11 +37,7 @@ def read_regular(path: Path, most: int) -> bytes:
 
 
 def require_writable(path: Path) -> None:
-    """Return if a file can be written here, as far as one can see without writing it.
-
-    Raises:
-        ResourceError: Its folder is a file, or cannot be written.
-    """
+    """Return if a file can be written here, as far as one can see without writing it."""
     above = next((folder for folder in path.parents if os.path.lexists(folder)), Path())
     if not above.is_dir() or not os.access(above, os.W_OK):
         why = "has no permission to write" if above.is_dir() else "is a file"
@@ -58,11 +46,7 @@ def require_writable(path: Path) -> None:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield a temporary path to write to; it replaces ``path`` at the end, so no reader sees a partial file.
-
-    Raises:
-        ResourceError: Writing fails; the file is unchanged.
-    """
+    """Yield a temporary path to write to; it replaces ``path`` at the end, so no reader sees a partial file."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}{path.suffix}")
     try:
         yield temporary
@@ -78,21 +62,13 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a text file atomically.
-
-    Raises:
-        ResourceError: Writing fails.
-    """
+    """Replace a text file atomically."""
     with atomic_write(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace a JSON file atomically.
-
-    Raises:
-        ResourceError: Writing fails.
-    """
+    """Replace a JSON file atomically."""
     write_text(path, _render(value))
 
 
@@ -102,11 +78,7 @@ def _render(value: Any) -> str:
 
 @contextmanager
 def reserve_space(path: Path | None) -> Iterator[None]:
-    """Hold disk space for a last version of a small file within the block; ``write_last`` uses it on a full disk.
-
-    Raises:
-        ResourceError: There is no such space.
-    """
+    """Hold disk space for a last version of a small file within the block; ``write_last`` uses it on a full disk."""
     if path is None:
         yield
         return
@@ -125,11 +97,7 @@ def reserve_space(path: Path | None) -> Iterator[None]:
 
 
 def write_last(path: Path, value: Any) -> None:
-    """Replace a JSON file atomically, if need be in the space that ``reserve_space`` holds.
-
-    Raises:
-        ResourceError: Writing fails, in that space too.
-    """
+    """Replace a JSON file atomically, if need be in the space that ``reserve_space`` holds."""
     try:
         write_json(path, value)
     except ResourceError:
@@ -162,11 +130,7 @@ def json_digest(value: Any) -> str:
 
 
 def copy_missing(sources: Iterable[Path], folder: Path) -> list[Path]:
-    """Copy files into a folder, which is created if needed; return the copies made. Existing files are kept.
-
-    Raises:
-        ResourceError: Writing fails.
-    """
+    """Copy files into a folder, which is created if needed; return the copies made. Existing files are kept."""
     copies = []
     try:
         folder.mkdir(parents=True, exist_ok=True)

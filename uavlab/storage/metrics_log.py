@@ -28,11 +28,7 @@ class Recorder:
     """
 
     def __init__(self, folder: Path | None, about: About | None = None) -> None:
-        """Write to ``folder``; files are created with the first row. ``about`` is for TensorBoard and trackers.
-
-        Raises:
-            MissingPackageError: The package of a tracker that the settings name is not installed.
-        """
+        """Write to ``folder``; files are created with the first row. ``about`` is for TensorBoard and trackers."""
         self.folder = folder
         self.rows: list[dict[str, Any]] = []
         self.saved_rows, self.saved_digest = 0, _digest([])
@@ -43,11 +39,7 @@ class Recorder:
     def append(
         self, number: int, seconds: float, values: dict[str, float], seeds: Mapping[str, Sequence[float]] | None = None
     ) -> None:
-        """Append one row of means over seeds; the values of several ``seeds`` are stored under ``each``.
-
-        Raises:
-            ResourceError: Writing fails.
-        """
+        """Append one row of means over seeds; the values of several ``seeds`` are stored under ``each``."""
         row: dict[str, Any] = {"update": number, "seconds": round(seconds, 3), **values}
         several = {} if seeds is None or all(len(each) < 2 for each in seeds.values()) else seeds
         if several:
@@ -126,11 +118,7 @@ class Recorder:
         return _digest(saved) == self.saved_digest
 
     def rewind(self) -> None:
-        """Drop the rows that ``recover`` left out, which a resumed run writes again; a damaged file is put aside.
-
-        Raises:
-            ResourceError: Writing fails.
-        """
+        """Drop the rows that ``recover`` left out, which a resumed run writes again; a damaged file is put aside."""
         if self.folder is not None and self._rest is not None:
             if self._damaged:
                 put_aside(self.folder / "metrics.jsonl")
@@ -138,11 +126,7 @@ class Recorder:
         self._rest = None
 
     def read(self) -> None:
-        """Read all rows of the file.
-
-        Raises:
-            FileError: A row is damaged.
-        """
+        """Read all rows of the file."""
         self.rows = [self._parse(line, at) for at, line in enumerate(self._lines()[:-1], 1)]
 
     def _lines(self) -> list[str]:

@@ -56,11 +56,7 @@ class Tracker:
     """A run in one tracker, written by a thread that starts with a row and ends with ``close``."""
 
     def __init__(self, name: str, place: str, folder: Path, settings: Mapping[str, Any]) -> None:
-        """Track the run in a folder at a ``place``: a project of W&B, or a folder or an address of MLflow.
-
-        Raises:
-            MissingPackageError: The package of the tracker is not installed.
-        """
+        """Track the run in a folder at a ``place``: a project of W&B, or a folder or an address of MLflow."""
         require(name, f"{name}={place}", name)
         self.name, self.place, self.folder, self.settings = name, place, folder, settings
         self._queue: queue.Queue[tuple[int, Values] | None] = queue.Queue(MOST_ROWS)
@@ -191,11 +187,7 @@ OPENERS: dict[str, Opener] = {
 
 
 def trackers_of(folder: Path, settings: Mapping[str, Any]) -> list[Tracker]:
-    """Return the trackers that the settings of a run name.
-
-    Raises:
-        MissingPackageError: The package of one is not installed.
-    """
+    """Return the trackers that the settings of a run name."""
     return [Tracker(name, settings[name], folder, settings) for name in OPENERS if settings.get(name)]
 
 

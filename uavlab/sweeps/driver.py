@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import AbstractContextManager
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -10,7 +11,7 @@ from uavlab.core.errors import UavlabError, reason_of
 from uavlab.core.text import one_line
 from uavlab.experiment.run_dir import lock_run_dir, read_status, require_empty
 from uavlab.storage.files import write_json
-from uavlab.sweeps.engines import Engine, open_engine
+from uavlab.sweeps.engines import Engine, local_engine
 from uavlab.sweeps.search import search_trials
 from uavlab.sweeps.spec import Sweep
 from uavlab.sweeps.trials import RESULT, Result, Trial, grid_trials, last_result, read_result, require_configurable
@@ -28,13 +29,6 @@ def run_sweep(
 
     ``stop`` asks all trials to end after their updates; the rows of those that did not end are ``interrupted``. The
     next call with the same sweep goes on. ``begin`` is called with the number of trials at once before the first one.
-
-    Raises:
-        ConfigError: The folder is not empty and of no sweep, or another process works on it; settings of a grid,
-            or all that a search proposes first, do not fit each other; or a Ray cluster cannot be joined.
-        FileError: The result of a trial is damaged.
-        MissingPackageError: A package of the engine or the search is not installed.
-        ResourceError: The folder cannot be written.
     """
     require_folder(folder)
     plan = search_trials(sweep) if sweep.search else grid_trials(sweep)
@@ -61,11 +55,7 @@ def run_sweep(
 
 
 def require_folder(folder: Path) -> Path:
-    """Return the folder if it is of a sweep, new, or empty.
-
-    Raises:
-        ConfigError: It holds something else.
-    """
+    """Return the folder if it is of a sweep, new, or empty."""
     if not (folder / FILE).exists():
         require_empty(folder)
     return folder
@@ -120,3 +110,12 @@ def row_of(number: int, trial: Trial, result: Result) -> Row:
         "seed": trial.seed,
     }
     return {**head, "status": result.get("status"), "reason": result.get("reason", ""), **own}
+
+
+def open_engine(sweep: Sweep) -> AbstractContextManager[Engine]:
+    """Return the engine that a sweep names."""
+    if sweep.engine == "ray":
+        from uavlab.sweeps.ray_engine import ray_engine
+
+        return ray_engine(sweep)
+    return local_engine(sweep)

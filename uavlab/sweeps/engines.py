@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event
 from typing import NamedTuple
@@ -49,9 +49,6 @@ def run_process(program: list[str], where: str, folder: Path, request: str, stop
     """Start the process of a trial and wait for its end, also where this one is interrupted.
 
     What it prints is added to the file ``FOLDER.log``.
-
-    Raises:
-        ResourceError: It cannot be started.
     """
     words = [sys.executable, *program, "sweep-trial", str(folder)]
     try:
@@ -84,17 +81,3 @@ def run_process(program: list[str], where: str, folder: Path, request: str, stop
             if pipe is not None:
                 pipe.close()
         child.wait()
-
-
-def open_engine(sweep: Sweep) -> AbstractContextManager[Engine]:
-    """Return the engine that a sweep names.
-
-    Raises:
-        ConfigError: A Ray cluster may not be joined, or cannot be reached.
-        MissingPackageError: Ray is not installed.
-    """
-    if sweep.engine == "ray":
-        from uavlab.sweeps.ray_engine import ray_engine
-
-        return ray_engine(sweep)
-    return local_engine(sweep)

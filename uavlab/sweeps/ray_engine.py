@@ -44,13 +44,7 @@ FIRST = "ray" not in sys.modules  # or else Ray was imported, and read its varia
 
 @contextmanager
 def ray_engine(sweep: Sweep) -> Iterator[Engine]:
-    """Yield the engine of a Ray cluster, as many trials at once as it has cores by default.
-
-    Raises:
-        ConfigError: The address is neither private nor protected by tokens, or no cluster answers there.
-        MissingPackageError: Ray is not installed.
-        ResourceError: No cluster can be started here, or it has too few GPUs.
-    """
+    """Yield the engine of a Ray cluster, as many trials at once as it has cores by default."""
     require("ray", "engine: ray", "ray")
     if sweep.address is not None:
         require_private(sweep.address)
@@ -180,11 +174,7 @@ def _is_local(address: str | None) -> bool:
 
 
 def require_private(address: str) -> None:
-    """Refuse an address that others may reach, unless Ray uses tokens.
-
-    Raises:
-        ConfigError: It is no ``HOST:PORT``, the host is not known, or it is public and tokens are off.
-    """
+    """Refuse an address that others may reach, unless Ray uses tokens."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     if not host or "/" in host or not (port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536):
@@ -211,11 +201,7 @@ def _is_private(host: str) -> bool:
 
 
 def require_reachable(address: str) -> None:
-    """Return if something listens at an address.
-
-    Raises:
-        ConfigError: Nothing answers within some seconds.
-    """
+    """Return if something listens at an address."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), REACH).close()
@@ -227,11 +213,7 @@ def require_reachable(address: str) -> None:
 
 
 def require_cluster(address: str) -> None:
-    """Return if a Ray cluster can be joined at an address; a process tries it, because Ray may wait forever.
-
-    Raises:
-        ConfigError: It cannot be joined, such as with another token, or not in time.
-    """
+    """Return if a Ray cluster can be joined at an address; a process tries it, because Ray may wait forever."""
     try:
         probe = subprocess.run([sys.executable, "-c", PROBE, address], capture_output=True, text=True, timeout=JOIN)
     except subprocess.TimeoutExpired as error:

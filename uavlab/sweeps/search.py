@@ -17,9 +17,6 @@ def search_trials(sweep: Sweep) -> Plan:
     """Yield batches of trials, and take their results; a proposal is trained with every preset and seed.
 
     Its value is the mean score. A proposal of which a trial has no score counts as failed.
-
-    Raises:
-        MissingPackageError: Optuna is not installed.
     """
     require("sweep", "search", "optuna")
     import optuna

@@ -92,11 +92,7 @@ class Sweep:
 
 
 def read_sweep(what: Mapping[str, Any] | str | Path) -> Sweep:
-    """Return the sweep of a YAML file, or of a table with its keys.
-
-    Raises:
-        ConfigError: The file is not readable as YAML, or keys are unknown, missing or wrong; all problems are listed.
-    """
+    """Return the sweep of a YAML file, or of a table with its keys."""
     if isinstance(what, Mapping):
         return parse_sweep(what, "sweep", {})
     if not isinstance(what, str | Path):
@@ -108,11 +104,7 @@ def read_sweep(what: Mapping[str, Any] | str | Path) -> Sweep:
 
 
 def parse_sweep(values: Mapping[str, Any], where: str, origins: Mapping[str, str]) -> Sweep:
-    """Return a sweep from the values of its keys; ``origins`` says where each key and each inner one stands.
-
-    Raises:
-        ConfigError: Keys are unknown, missing or wrong; the message begins with ``where`` and lists all problems.
-    """
+    """Return a sweep from the values of its keys; ``origins`` says where each key and each inner one stands."""
     values = {name: as_stored(name, value) for name, value in values.items()}
     model = strict_model(fields_of(Sweep))
     problems = unknown_names(model, values, origins, SYNONYMS) + wrong_values(model, values, origins)[0]

@@ -274,12 +274,7 @@ def _plain(values: Sequence[Any]) -> list[Any]:
 
 
 def write_parquet(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
-    """Write columns as a Parquet file, over an older one.
-
-    Raises:
-        MissingPackageError: Pyarrow is not installed.
-        ResourceError: It cannot be written.
-    """
+    """Write columns as a Parquet file, over an older one."""
     require("sweep", "a Parquet file", "pyarrow")
     import pyarrow
     from pyarrow import parquet

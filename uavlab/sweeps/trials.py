@@ -98,22 +98,14 @@ def grid_trials(sweep: Sweep) -> Plan:
 
 
 def read_result(folder: Path, episodes: int) -> Result | None:
-    """Return the result of a trial, scored in so many episodes; None if there is no such result.
-
-    Raises:
-        FileError: As for ``last_result``.
-    """
+    """Return the result of a trial, scored in so many episodes; None if there is no such result."""
     result = last_result(folder)
     known = result is not None and result["status"] in FINAL and result["episodes"] == episodes
     return result if known else None
 
 
 def last_result(folder: Path) -> Result | None:
-    """Return the result of the last process of a trial, of any status; None if there is none.
-
-    Raises:
-        FileError: The file is damaged or was edited, or a complete trial has not the run that was scored.
-    """
+    """Return the result of the last process of a trial, of any status; None if there is none."""
     path = folder / RESULT
     if not os.path.lexists(path):
         return None
@@ -137,20 +129,12 @@ def last_result(folder: Path) -> Result | None:
 
 
 def write_result(folder: Path, result: Result) -> None:
-    """Write the result of a trial with its digest.
-
-    Raises:
-        ResourceError: It cannot be written.
-    """
+    """Write the result of a trial with its digest."""
     write_json(folder / RESULT, {**result, DIGEST: own_digest(result)})
 
 
 def configure_trial(request: Mapping[str, Any]) -> Config:
-    """Return the settings of a trial.
-
-    Raises:
-        ConfigError: They are none of the preset, or do not fit each other.
-    """
+    """Return the settings of a trial."""
     settings = dict(request["settings"])
     toggles = settings.pop("toggles", None)
     named = [] if toggles is None else [toggle_layer(toggles, settings.get("device"))]
@@ -158,11 +142,7 @@ def configure_trial(request: Mapping[str, Any]) -> Config:
 
 
 def require_configurable(trials: Iterable[Trial], some: bool = False) -> None:
-    """Return if the settings of all trials, or of ``some``, fit each other; sizes that are ``auto`` are not measured.
-
-    Raises:
-        ConfigError: Some do not; the message lists them.
-    """
+    """Refuse trials, all or ``some``, whose settings do not fit each other; sizes of ``auto`` are not measured."""
     wrong = dict[str, str]()
     unlike = {(trial.preset, json.dumps(trial.settings)): trial for trial in trials}.values()
     refused = 0
@@ -184,10 +164,6 @@ def run_trial(folder: Path, request: Mapping[str, Any], stop: Event) -> Result |
 
     Any failure of the run becomes a result with its reason. None is returned if ``stop`` was set before the run was at
     its target; it is saved then.
-
-    Raises:
-        ConfigError: Another process still works on the trial.
-        ResourceError: The result cannot be written.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     path = folder.parent / f".{folder.name}.lock"
@@ -250,11 +226,7 @@ def _finite(value: float) -> float | None:
 
 
 def read_request(descriptor: int = 0) -> dict[str, Any]:
-    """Read the line that describes a trial, from standard input.
-
-    Raises:
-        ConfigError: It is none.
-    """
+    """Read the line that describes a trial, from standard input."""
     line = b""
     while not line.endswith(b"\n") and (part := os.read(descriptor, 1)):
         line += part

@@ -145,9 +145,6 @@ def split(count: int, shares: tuple[float, float], seed: int) -> tuple[list[int]
     """Split ``count`` flights at random into training, validation and test, each with at least one flight.
 
     ``shares`` are the shares of training and validation.
-
-    Raises:
-        FileError: There are fewer than three flights.
     """
     if count < 3:
         raise FileError(f"flights: {count} cannot be split into training, validation and test; expected 3 or more.")

@@ -31,11 +31,7 @@ class DiskDataset:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        """Create the files in ``folder``, by default the system's folder for temporary files.
-
-        Raises:
-            ResourceError: The files cannot be created.
-        """
+        """Create the files in ``folder``, by default the system's folder for temporary files."""
         self.folder = folder or Path(tempfile.gettempdir())
         with ExitStack() as stack:
             try:
@@ -53,11 +49,7 @@ class DiskDataset:
         return int(self.bounds[-1])
 
     def append(self, flights: FlightDataset) -> None:
-        """Append flights.
-
-        Raises:
-            ResourceError: Writing failed; flights appended before are complete.
-        """
+        """Append flights."""
         for name in FIELDS:
             values = getattr(flights, name).cpu().float().contiguous().numpy()
             self.widths[name] = values.shape[1]

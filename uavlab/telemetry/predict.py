@@ -43,11 +43,7 @@ def require_task(task: Any, preset: str) -> Telemetry:
 
 
 def predict(forecast: Forecast, task: Telemetry, flight: FlightDataset, stride: int = 10) -> Prediction:
-    """Predict from windows ``stride`` rows apart in the first flight, by the first network of a forecast.
-
-    Raises:
-        FileError: The flight is shorter than a window and its horizon.
-    """
+    """Predict from windows ``stride`` rows apart in the first flight, by the first network of a forecast."""
     rows, least = int(flight.bounds[1]), sum(task.shape)
     if rows < least:
         raise FileError(f"flight: {rows} rows at {RATE} a second; a window and what follows it are {least}.")
@@ -65,11 +61,7 @@ def predict(forecast: Forecast, task: Telemetry, flight: FlightDataset, stride: 
 def predict_log(
     forecast: Forecast, task: Telemetry, path: Path, mapping: Path | None = None, stride: int = 10
 ) -> Prediction:
-    """Predict from windows of a log, whether or not it holds the truth.
-
-    Raises:
-        FileError: The log is damaged, lacks a column, or is too short.
-    """
+    """Predict from windows of a log, whether or not it holds the truth."""
     columns = flights.read(path, read_column_map(mapping) if mapping else None)
     known = {name: column for name, column in columns.items() if name not in TRUTH or column.isfinite().all()}
     try:

@@ -44,12 +44,7 @@ class DataSplit:
 
 
 def load_split(task: Telemetry, device: torch.device, loader: Loader = "device") -> DataSplit:
-    """Simulate or read a task's flights and split them; the last result of each loader is cached.
-
-    Raises:
-        FileError: There are too few flights, or a feature never varies.
-        ResourceError: Memory or disk does not suffice.
-    """
+    """Simulate or read a task's flights and split them; the last result of each loader is cached."""
     if not task.logs:  # simulated flights do not depend on the windows
         task = replace(task, window=Telemetry.window, horizon=Telemetry.horizon, stride=Telemetry.stride)
     try:
@@ -195,11 +190,7 @@ class WindowSource(Source):
         return {"flights": self._fingerprint(), "drawn": torch.stack(list(self.pending)) if self.pending else empty}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore a ``state_dict``; windows that were drawn ahead for another size of batches are dropped.
-
-        Raises:
-            FileError: The flights changed.
-        """
+        """Restore a ``state_dict``; windows that were drawn ahead for another size of batches are dropped."""
         if not torch.equal(state["flights"].to(self.starts.device), self._fingerprint()):
             raise FileError(DATASET_CHANGED)
         drawn = state["drawn"].to(self.starts.device)

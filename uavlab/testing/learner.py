@@ -6,10 +6,10 @@ The first violation raises ConfigError with the place, the value, the expected v
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import chain
-from typing import Any, NoReturn
+from typing import Any, ClassVar, Literal, NoReturn
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from uavlab.core.errors import DivergedError
@@ -17,14 +17,81 @@ from uavlab.core.protocols import Env, initial_memory, step_policy
 from uavlab.core.registry import COLLECTORS, ENVIRONMENTS, LEARNERS, Environment
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.text import require_known
-from uavlab.core.types import EnvSpec, Update, leaves, observation_type, tree_map
+from uavlab.core.types import ChoiceObs, EnvSpec, MapObs, Metric, Update, leaves, observation_type, tensors, tree_map
 from uavlab.evaluation import require_actions
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
 from uavlab.registration import name_and_parameters
 from uavlab.runtime.finite_check import require_finite
-from uavlab.testing.bandit import Bandit
 from uavlab.testing.rollout import refuse
+
+AGENTS, CHOICES, SIDE = 2, 4, 3
+
+
+@tensors
+class Turn:
+    """Worlds in which every agent acts once; ``start`` is the noise of the beginning."""
+
+    start: Float[Tensor, " B"]
+    done: Bool[Tensor, " B"]
+    step: Int[Tensor, " B"]
+
+
+@dataclass(frozen=True)
+class Bandit:
+    """Two agents, each rewarded 0 for the best action (0.5 in [-1, 1], or move 2 of 4) and down to -15 for others.
+
+    Attributes:
+        moves: Whether agents choose moves, all of which but the best cost 10: at once, where they observe ``vectors``;
+            in turn, each to a cell of its own, where they observe ``maps``.
+    """
+
+    moves: Literal["none", "vectors", "maps"] = "none"
+    metrics: ClassVar[tuple[Metric, ...]] = ()
+    score: ClassVar[dict[str, float]] = {"return": 1.0}
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Shapes of the task."""
+        spec = EnvSpec(AGENTS, obs=1, action=1, horizon=1, dt=1.0, initial_noise=1, step_noise=0, groups=(0,) * AGENTS)
+        if self.moves == "none":
+            return spec
+        spec = replace(spec, choices=CHOICES)
+        return replace(spec, team=1, side=SIDE) if self.moves == "maps" else spec
+
+    def initial(self, noise: Float[Tensor, "B 1"]) -> Turn:
+        """Create worlds, all equal."""
+        step = torch.zeros_like(noise[:, 0], dtype=torch.int64)
+        return Turn(start=noise[:, 0].clone(), done=step.bool(), step=step)
+
+    def transition(self, state: Turn, action: Shaped[Tensor, "B A *D"], noise: Float[Tensor, "B 0"]) -> Turn:
+        """End the task."""
+        return replace(state, done=torch.ones_like(state.done), step=state.step + 1)
+
+    def observe(self, state: Turn) -> Float[Tensor, "B A 1"] | ChoiceObs | MapObs:
+        """Return one constant feature, or constant maps; every move is legal."""
+        lead, one = (len(state.step), AGENTS), state.start.new_ones
+        if self.moves == "none":
+            return one(*lead, 1)
+        cells = torch.arange(AGENTS * CHOICES, device=state.step.device).view(AGENTS, CHOICES).repeat(lead[0], 1, 1)
+        if self.moves == "vectors":
+            return ChoiceObs(one(*lead, 1), cells >= 0)
+        maps, team = one(*lead, 1, SIDE, SIDE), one(lead[0], 1, SIDE, SIDE)
+        return MapObs(maps, team, cells[..., 0].clone(), cells >= 0, cells)
+
+    def reward(self, state: Turn, action: Shaped[Tensor, "B A *D"], after: Turn) -> Float[Tensor, "B A"]:
+        """Return minus ten times the distance to the best action, or 10 for another than the best move."""
+        off = action != 2 if self.spec.choices else (action[..., 0].clamp(-1, 1) - 0.5).abs()
+        return -10 * off.to(state.start.dtype)
+
+    def terminated(self, state: Turn) -> Bool[Tensor, "B A"]:
+        """Return whether the step was taken."""
+        return state.done[:, None].expand(-1, AGENTS)
+
+    def measure(self, state: Turn, action: Shaped[Tensor, "B A *D"], after: Turn) -> dict[str, Float[Tensor, " B"]]:
+        """Return nothing beside the return."""
+        return {}
+
 
 SMALL = {"worlds": 2, "batch": 16, "learning_starts": 32, "capacity": 128}  # settings of the collector, if it has them
 PLAYED = {"worlds": 16, "batch": 64, "learning_starts": 64, "capacity": 4096}  # on a bandit
@@ -81,9 +148,6 @@ def check_learner(
         env: An environment or the name of one; None takes the first registered one that the learner fits.
         settings: Any settings but ``seed`` and ``runs``, such as ``device``; small networks make the check fast.
         updates: Largest number of updates on the bandit, which is left out if this is 0 or the learner does not fit.
-
-    Raises:
-        ConfigError: The learner breaks the contract, there is no such learner, or it does not fit the environment.
     """
     settings = settings or {}
     config = _configure(learner, env, settings)

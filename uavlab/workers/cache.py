@@ -67,7 +67,6 @@ class Cache:
     """
 
     def __init__(self, origin: Origin, description: Description, workers: int, copies: int, timeout_s: float) -> None:
-        """Start nothing yet."""
         self.origin, self.description, self.timeout_s = origin, description, timeout_s
         self.count = workers or usable_cores()
         self.copies = copies
@@ -79,11 +78,7 @@ class Cache:
         self.free: list[deque[int]] = []  # rows of each worker
 
     def bring(self, worlds: Sequence[World]) -> Rows:
-        """Start or step worlds, and return a copy of their rows, in their order.
-
-        Raises:
-            ConfigError: The environment fails, or a step lost workers ``TRIES`` times.
-        """
+        """Start or step worlds, and return a copy of their rows, in their order."""
         with self.lock:
             workers = self._ready(len(worlds))
             try:

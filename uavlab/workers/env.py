@@ -19,7 +19,7 @@ from uavlab.core.types import ChoiceObs, EnvSpec, Group, Metric, Rule, tensors, 
 from uavlab.experiment.external_names import Origin
 from uavlab.workers.cache import Cache, World, cache_for, key_of
 from uavlab.workers.description import TERMINATED, TRUNCATED, UNSEEN, Description, Rows
-from uavlab.workers.grouping import Grouping
+from uavlab.workers.team import Grouping
 
 SAME_GROUPS: Rule = (
     ("groups", "eval_groups"),
@@ -86,11 +86,7 @@ class External:
     host_work: ClassVar[str] = "worlds are stepped in other processes, which no CUDA graph holds"
 
     def __post_init__(self) -> None:
-        """Refuse one group of agents with unlike spaces.
-
-        Raises:
-            ConfigError: There are such agents.
-        """
+        """Refuse one group of agents with unlike spaces."""
         first, *others = self.description.agents
         unlike = next((agent for agent in others if agent.sizes != first.sizes), None)
         if self.groups == "all" and unlike is not None:

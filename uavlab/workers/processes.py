@@ -76,11 +76,7 @@ class Worker:
             return
 
     def receive(self, deadline: float) -> dict[str, Any]:
-        """Return the next answer.
-
-        Raises:
-            Lost: There is none before the deadline (of ``time.monotonic``), or the process has ended.
-        """
+        """Return the next answer."""
         while b"\n" not in self.rest:
             try:
                 self.socket.settimeout(max(deadline - time.monotonic(), 1e-3))
@@ -97,12 +93,7 @@ class Worker:
         return json.loads(line)
 
     def describe(self, name: str) -> Description:
-        """Return what the worker says of the environment that it made.
-
-        Raises:
-            ConfigError: It cannot make one.
-            Lost: It has ended, or does not answer.
-        """
+        """Return what the worker says of the environment that it made."""
         answer = self.receive(time.monotonic() + START_S)
         if "description" not in answer:
             step = "" if "refused" in answer else "; expected an environment: correct its name or its arguments"
@@ -179,11 +170,7 @@ def _exit_of(process: subprocess.Popen[Any]) -> str:
 
 
 def describe(origin: Origin) -> Description:
-    """Return what an environment is, from a worker that makes one and ends.
-
-    Raises:
-        ConfigError: It cannot be made, or is not served.
-    """
+    """Return what an environment is, from a worker that makes one and ends."""
     worker = Worker(origin, None, 0)
     try:
         return worker.describe(origin.name)
@@ -227,12 +214,6 @@ class Workers:
     """
 
     def __init__(self, origin: Origin, description: Description, count: int, copies: int) -> None:
-        """Start the workers, all at once.
-
-        Raises:
-            ConfigError: One cannot make the environment.
-            ResourceError: There is no memory, or no process can start.
-        """
         self.origin, self.description, self.copies = origin, description, copies
         self.file = _shared_file(memory_bytes(description, copies))
         self.memory = mmap.mmap(self.file.fileno(), 0)
@@ -297,11 +278,7 @@ class Workers:
         return gone, failures
 
     def restart(self, number: int) -> None:
-        """Start another worker in place of one; its copies are gone.
-
-        Raises:
-            ConfigError: It cannot make the environment.
-        """
+        """Start another worker in place of one; its copies are gone."""
         self.each[number].close()
         self.ready = {row for row in self.ready if row % len(self.each) != number}
         self.each[number] = self._start()

@@ -47,12 +47,7 @@ def external(target: str | Callable[..., Any], /, **arguments: bool | int | floa
 
 
 def register(name: str) -> None:
-    """Register the environment of this name, unless it is known.
-
-    Raises:
-        ConfigError: There is no such environment, or it cannot be served.
-        MissingPackageError: Gymnasium or PettingZoo is not installed.
-    """
+    """Register the environment of this name, unless it is known."""
     if name not in ENVIRONMENTS and is_external(name):
         _register(parse(name))
 

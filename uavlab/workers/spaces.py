@@ -52,11 +52,6 @@ class Codec:
     """
 
     def __init__(self, agent: str, observation: Any, action: Any) -> None:
-        """Read the spaces of an agent.
-
-        Raises:
-            Refusal: They are not served.
-        """
         from gymnasium import Space, spaces
 
         self.agent = agent
@@ -131,11 +126,7 @@ class Codec:
         ]
 
     def observe(self, seen: Any, info: Mapping[Any, Any]) -> tuple[np.ndarray, Any]:
-        """Return an observation as numbers (O), and a mask of moves (E), None without one.
-
-        Raises:
-            Refusal: They are not of the spaces.
-        """
+        """Return an observation as numbers (O), and a mask of moves (E), None without one."""
         mask = info.get(MASK)
         try:
             if self.mask:

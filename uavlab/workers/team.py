@@ -9,14 +9,116 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from uavlab.core.text import suggest
-from uavlab.workers.adapter import Adapter
-from uavlab.workers.border import Infos, by_agent, end_of, info_of, require_seed, reset_pair, reward_of, step_results
+from uavlab.workers.border import (
+    RESULTS,
+    Infos,
+    by_agent,
+    end_of,
+    info_of,
+    require_seed,
+    reset_pair,
+    reward_of,
+    step_results,
+)
 from uavlab.workers.description import GOES_ON, TRUNCATED, UNSEEN, Agent, Description, Rows
-from uavlab.workers.grouping import groups_by_name
 from uavlab.workers.spaces import MASK, Codec, Refusal
+
+
+class Adapter:
+    """A Gymnasium environment: of one agent, or of several, whose observations and actions are tuples of one length.
+
+    Attributes:
+        single: Whether it has one agent.
+    """
+
+    def __init__(self, env: Any) -> None:
+        from gymnasium.spaces import Tuple
+
+        self.env, self.unwrapped = env, getattr(env, "unwrapped", env)
+        seen, action = env.observation_space, env.action_space
+        self.single = not (isinstance(seen, Tuple) and isinstance(action, Tuple) and len(seen) == len(action) > 0)
+        pairs = [(seen, action)] if self.single else [*zip(seen, action, strict=True)]
+        self.spaces = {ALONE if self.single else f"{ALONE}_{number}": pair for number, pair in enumerate(pairs)}
+        self.possible_agents = tuple(self.spaces)
+
+    def observation_space(self, agent: str) -> Any:
+        """Return the space of an agent's observations."""
+        return self.spaces[agent][0]
+
+    def action_space(self, agent: str) -> Any:
+        """Return the space of an agent's actions."""
+        return self.spaces[agent][1]
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
+
+    def reset(self, seed: int) -> tuple[dict[str, Any], ...]:
+        """Start an episode."""
+        obs, info = reset_pair(self.env.reset(seed=seed))
+        return self._split(obs, "observation"), self._infos(info)
+
+    def step(self, actions: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+        """Step the environment; an agent that has ended does its first move, or what is nearest to no action."""
+        joint = tuple(actions[name] if name in actions else _rest(self.action_space(name)) for name in self.spaces)
+        *results, info = step_results(self.env.step(joint[0] if self.single else joint))
+        parts = [self._split(result, what) for result, what in zip(results, RESULTS, strict=False)]
+        return (*parts, self._infos(info))
+
+    def _split(self, values: Any, what: str) -> dict[str, Any]:
+        """Return a result of each agent; a number is that of all."""
+        if self.single or (what != "observation" and not isinstance(values, (list, tuple)) and np.ndim(values) == 0):
+            return dict.fromkeys(self.spaces, values)
+        if values is None or len(values) != len(self.spaces):
+            got = "None" if values is None else len(values)
+            raise Refusal(f"{what} has {got} parts; expected {len(self.spaces)}: return one for each agent")
+        return dict(zip(self.spaces, values, strict=True))
+
+    def _infos(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the infos of each agent: those of all, with the agent's own mask."""
+        masks = self._split(info[MASK], MASK) if MASK in info else {}
+        return {name: {**info, **({MASK: masks[name]} if masks else {})} for name in self.spaces}
+
+
+def _rest(space: Any) -> Any:
+    return space.start if hasattr(space, "start") else np.clip(np.zeros_like(space.low), space.low, space.high)
+
+
+Grouping = Literal["names", "all", "each"]
+NUMBER = re.compile(r"[\W_]*\d+(?:(?:st|nd|rd|th)(?![a-z]))?", re.I)
+PARTS = re.compile(r"[\W_]+|(?<=[a-z])(?=[A-Z])")
+ALONE = "agent"  # name of the agent of a Gymnasium environment, and of agents whose names tell them apart alone
+
+
+def stem_of(name: str) -> str:
+    """Return a name without what counts: its numbers, or where it has none, single letters; empty if nothing is left.
+
+    A name that does not count, such as ``alice``, only tells an agent from others: nothing is left of it either.
+
+    >>> [stem_of(name) for name in ("uav_3", "uav1_blue", "1st_uav", "uav_b", "uavB", "7", "alice", "red_a_1")]
+    ['uav', 'uav_blue', 'uav', 'uav', 'uav', '', '', 'red_a']
+    """
+    if (stem := NUMBER.sub("", name)) == name:
+        parts = PARTS.split(name)
+        rest = [part for part in parts if len(part) > 1]
+        stem = "_".join(rest) if len(rest) < len(parts) else ""
+    return re.sub(r"^[\W_]+|[\W_]+$", "", stem)
+
+
+def groups_by_name(sizes: Mapping[str, tuple[int, ...]]) -> dict[str, list[str]]:
+    """Return agents by group: those whose names have one stem, and whose spaces have equal sizes."""
+    groups: dict[tuple[str, tuple[int, ...]], list[str]] = {}
+    for name, size in sizes.items():
+        groups.setdefault((stem_of(name), size), []).append(name)
+    labels = {members[0]: stem or (members[0] if len(members) == 1 else ALONE) for (stem, _), members in groups.items()}
+    unique = len({*labels.values()}) == len(labels)  # or else the first agent of each group names it
+    return {labels[members[0]] if unique else members[0]: members for members in groups.values()}
+
 
 TURNS = (
     "its agents act in turns; expected a parallel environment: name a function of yours that returns "
@@ -25,11 +127,7 @@ TURNS = (
 
 
 def make(kind: str, target: str, factory: str, arguments: Mapping[str, Any]) -> Any:
-    """Return a new environment with the functions of a parallel environment.
-
-    Raises:
-        Refusal: There is none of this name, or it is of another kind.
-    """
+    """Return a new environment with the functions of a parallel environment."""
     if kind == "gymnasium":
         import gymnasium
 
@@ -113,11 +211,6 @@ class Team:
     """
 
     def __init__(self, env: Any) -> None:
-        """Read the spaces of all agents.
-
-        Raises:
-            Refusal: One is not served, or some agents choose and others act continuously.
-        """
         self.env = env
         names = {str(agent): agent for agent in env.possible_agents}  # agents may be numbers
         if not names:
@@ -170,22 +263,14 @@ class Team:
         return obs, infos
 
     def reset(self, seed: int, rows: Rows, row: int) -> None:
-        """Start an episode.
-
-        Raises:
-            Refusal: Not all agents are there.
-        """
+        """Start an episode."""
         obs, infos = self._start(seed)
         self.live = [*range(len(self.names))]
         rows.reward[row] = rows.end[row] = rows.obs[row] = rows.legal[row] = 0
         self._observe(self.live, self.live, obs, infos, rows, row)
 
     def step(self, rows: Rows, row: int) -> None:
-        """Step the environment by the actions in the row.
-
-        Raises:
-            Refusal: The results are not those of the agents that go on.
-        """
+        """Step the environment by the actions in the row."""
         actions = {self.names[n]: self.codecs[n].act(rows.action[row, n]) for n in self.live}
         obs, rewards, terminations, truncations, infos = by_agent(step_results(self.env.step(actions)), "step")
         rows.reward[row] = rows.end[row] = 0

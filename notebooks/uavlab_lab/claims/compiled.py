@@ -15,11 +15,7 @@ BATCHED = {"update": "batched"}
 @measure
 @once
 def compiled_networks(bench: Bench, mode: str) -> Estimate:
-    """Measure the speed-up of the loop's updates by compiling its networks, each evaluation as one function.
-
-    Raises:
-        NotTestable: They cannot be compiled.
-    """
+    """Measure the speed-up of the loop's updates by compiling its networks, each evaluation as one function."""
     one, reasons = build_call(bench.config(LOOP), "update"), list[str]()
     compiled = compile_function(loop.evaluate, "network", mode, reasons.append)
 

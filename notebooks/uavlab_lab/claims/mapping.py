@@ -48,11 +48,7 @@ def host(bench: Bench, kind: type[HostMapping] = HostMapping) -> HostMapping:
 
 @measure
 def observation_pool(bench: Bench) -> Estimate:
-    """Measure the speed-up of preparing the inputs of four missions by a pool of four processes over one process.
-
-    Raises:
-        NotTestable: There are fewer cores than processes.
-    """
+    """Measure the speed-up of preparing the inputs of four missions by a pool of four processes over one process."""
     env = host(bench)
     states = [env.initial(torch.rand(1, env.spec.initial_noise)) for _ in range(WORKERS)]
     with ProcessPoolExecutor(WORKERS, get_context("spawn"), initializer=one_thread) as workers:

@@ -140,11 +140,7 @@ def once(function: F) -> F:
 def time_settings(
     bench: Bench, call: str, settings: Sequence[Setting], agents: int = 2, preset: str = TEAMS[0]
 ) -> list[Row]:
-    """Time a call under each setting of a team or of another preset; return the rows of ``compare``.
-
-    Raises:
-        NotTestable: A toggle of the last setting could not be used.
-    """
+    """Time a call under each setting of a team or of another preset; return the rows of ``compare``."""
     layers = {str(number): bench.layer(setting, agents, preset) for number, setting in enumerate(settings)}
     rows = compare(preset, layers, call=call, rounds=bench.rounds, enough_s=ENOUGH_S)
     _require_effect(rows[-1]["fell_back"])
@@ -153,11 +149,7 @@ def time_settings(
 
 @once
 def time_setting(bench: Bench, call: str, setting: Setting, agents: int = 2, preset: str = TEAMS[0]) -> list[float]:
-    """Time a call under one setting (s), once per round.
-
-    Raises:
-        NotTestable: A toggle of the setting could not be used.
-    """
+    """Time a call under one setting (s), once per round."""
     one = prepare({"": bench.config(setting, agents, preset)}, call)[""]
     _require_effect(one.rt.fell_back)
     return time_in_turn({"": one.call}, bench.rounds, one.rt.device, warm_up=0, enough_s=ENOUGH_S)[""]
@@ -170,11 +162,7 @@ def _require_effect(fell_back: Mapping[str, str]) -> None:
 
 @measure
 def constant(bench: Bench, note: str, value: float | None = None) -> Estimate:
-    """Return a number of the ledger that was calculated, not measured.
-
-    Raises:
-        NotTestable: The ledger holds no number, only the reason.
-    """
+    """Return a number of the ledger that was calculated, not measured."""
     if value is None:
         raise NotTestable(note)
     return Estimate(value, note=note)

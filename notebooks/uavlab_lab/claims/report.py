@@ -126,12 +126,7 @@ def format_range(low: float, high: float | None, unit: str, neutral: float | Non
 
 
 def measure(claims: Sequence[Claim], path: Path, bench: Bench, say: Callable[[str], Any] = print) -> dict[str, Any]:
-    """Measure claims here, one after the other, and write each to the record at ``path`` at once.
-
-    Raises:
-        FileError: The file at ``path`` is not a record of claims.
-        ResourceError: The record cannot be written.
-    """
+    """Measure claims here, one after the other, and write each to the record at ``path`` at once."""
     machine = describe(bench.device)
     record = {**(read(path) if path.exists() else {"measured": {}}), "suite": "claims", "machine": machine}
     for claim in claims:
@@ -158,22 +153,14 @@ def _entry(claim: Claim, bench: Bench | None) -> dict[str, Any]:
 
 
 def measure_claim(claim: Claim, bench: Bench | None) -> Estimate:
-    """Call a claim's measure with the arguments of the ledger; ``COUNTED`` ones need no bench.
-
-    Raises:
-        NotTestable: The number cannot be measured on this machine.
-    """
+    """Call a claim's measure with the arguments of the ledger; ``COUNTED`` ones need no bench."""
     if bench and claim.device == "cpu" and bench.device.type != "cpu":
         bench = Bench(bench.rounds, **{**bench.settings, "device": "cpu"})
     return MEASURES[claim.measure](bench, **claim.call)
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a record of measured claims.
-
-    Raises:
-        FileError: The file is missing, damaged or another kind of record.
-    """
+    """Read a record of measured claims."""
     record = read_json(path)
     try:
         entries = list(record["measured"].values())
@@ -208,9 +195,6 @@ def newest(own: Path) -> tuple[dict[str, Any] | None, str]:
     """Return the record at ``own``, or else the newest of another machine, and a sentence about its machine.
 
     The records of all further machines, the newest first, are under its key ``others``: they decide what it does not.
-
-    Raises:
-        FileError: A record is damaged.
     """
     paths = [path for path in FOLDER.glob("claims_*.json") if path.resolve() != own.resolve()]
     others = sorted(map(read, paths), key=lambda record: record["date"], reverse=True)

@@ -109,11 +109,7 @@ def game_share(bench: Bench, stage: str, batch: int = 64, hidden: int = 256) -> 
 
 @measure
 def devices_gain(bench: Bench, devices: int, interval: int = 1) -> Estimate:
-    """Refuse what needs several GPUs; the reason has the gain of such devices by a model, and of two ranks here.
-
-    Raises:
-        NotTestable: Always.
-    """
+    """Refuse what needs several GPUs; the reason has the gain of such devices by a model, and of two ranks here."""
     name, (count, link) = next((name, each) for name, each in CLUSTERS.items() if each[0] == devices)
     load = measure_load(bench.config({**SIZES, "interval": interval}, preset="slow_leader_follower"), bench.rounds)
     planned = f"{gain(load, count, link):.2f}x by the model of the suite scale for {name}, where no step waits"

@@ -109,9 +109,6 @@ def compare_runs(*runs: Run | str | Path) -> Comparison:
 
     Runs of equal settings and other seeds are pooled, as ``uavlab report`` does. A folder that cannot be read leaves a
     note.
-
-    Raises:
-        ConfigError: There is no run, or none can be read.
     """
     if not runs:
         raise ConfigError("compare_runs: got no run; expected runs or their folders, such as compare_runs('runs/a').")
@@ -153,12 +150,7 @@ def runs_below(root: Path) -> Iterator[Path]:
 
 
 def describe_run(folder: Path) -> str:
-    """Return preset, status and update of the run in a folder.
-
-    Raises:
-        FileError: The folder holds no run.
-        ConfigError: Its preset is not registered here.
-    """
+    """Return preset, status and update of the run in a folder."""
     preset, status = read_settings(folder)["preset"], read_status(folder)
     return f"{preset}, {status.get('status', 'unknown')}, update {_count(status.get('update'))}"
 
@@ -171,11 +163,7 @@ class RunComparer(Panel):
     """
 
     def __init__(self, root: str | Path = "runs") -> None:
-        """List the runs below ``root``.
-
-        Raises:
-            ConfigError: ``root`` is no path.
-        """
+        """List the runs below ``root``."""
         if not isinstance(root, str | Path):
             raise ConfigError(f"RunComparer: got {quote(root)}; expected a folder with runs in it, such as 'runs'.")
         self.root = Path(root).expanduser()

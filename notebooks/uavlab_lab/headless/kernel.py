@@ -172,11 +172,7 @@ class HeadlessEngine(Engine):
 
     @classmethod
     def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, watchdog: Watchdog, **_: Any) -> None:
-        """Run all cells.
-
-        Raises:
-            RuntimeError: The kernel did not start, died, or was stopped by ``watchdog``.
-        """
+        """Run all cells."""
         options = {"kernel_name": kernel_name, "kernel_manager_class": OwnKernelManager, "iopub_timeout": IOPUB_S}
         Client(nb_man, watchdog, **options).execute()
 

@@ -41,12 +41,7 @@ def parameters(namespace: Mapping[str, Any], /, **declared: Any) -> SimpleNamesp
 
 
 def declared_parameters(path: Path) -> dict[str, type]:
-    """Read names and types from the cell tagged ``parameters``: ``name: type = value``; empty without such a cell.
-
-    Raises:
-        FileError: The file is not a notebook, is damaged, or has the format of before 2015.
-        ConfigError: The cell holds anything but literals of type int, float, bool, str or list.
-    """
+    """Read names and types from the cell tagged ``parameters``: ``name: type = value``; empty without such a cell."""
     cells = [cell for cell in _read_valid(path).cells if "parameters" in cell.metadata.get("tags", [])]
     kinds: dict[str, type] = {}
     try:
@@ -65,9 +60,6 @@ def read_parameters(path: Path, pairs: Iterable[tuple[str, str]], file: Path | N
     """Gather the values that the command line sets: those of a YAML 1.2 file, then ``-p name text`` pairs.
 
     Text stays text where the notebook declares a str; elsewhere it is read as YAML, so ``1e-3`` is a float.
-
-    Raises:
-        ConfigError: The file is missing, too large, or not a mapping from names to values.
     """
     kinds = declared_parameters(path)
     values: dict[str, Any] = {}
@@ -84,12 +76,7 @@ def read_parameters(path: Path, pairs: Iterable[tuple[str, str]], file: Path | N
 
 
 def check_values(path: Path, values: Mapping[str, Any]) -> None:
-    """Check the values to be set in a notebook, by the types of its parameters cell and the ranges that it declares.
-
-    Raises:
-        FileError: The file is not a notebook.
-        ConfigError: A name is unknown or is code, or a value does not fit; one message lists all problems.
-    """
+    """Check the values to be set in a notebook, by the types of its parameters cell and the ranges that it declares."""
     kinds = declared_parameters(path)
     declared = kinds | {name: spec for name, spec in _declared_ranges(path).items() if name in kinds}
     converted = {name: _convert(value, declared[name]) if name in kinds else value for name, value in values.items()}

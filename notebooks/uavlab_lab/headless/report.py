@@ -52,11 +52,7 @@ def draw_formulas(page: str) -> str:
 
 
 def report(source: Path, target: Path, code: bool = False) -> None:
-    """Write an executed notebook as an HTML file, with ``code`` its code cells too; plotly.js, 5 MB, is inlined once.
-
-    Raises:
-        FileError: ``source`` is not a notebook.
-    """
+    """Write an executed notebook as an HTML file, with ``code`` its code cells too; plotly.js, 5 MB, is in it once."""
     exporter = Exporter(
         template_name="lab",
         exclude_input=not code,

@@ -55,12 +55,6 @@ def run_notebook(
 
     The first SIGINT or SIGTERM ends the run as a time-out does: the kernel is shut down and the outputs so far are
     written. A second one ends this process at once, and the kernel with it.
-
-    Raises:
-        ConfigError: A parameter is unknown or has the wrong type, or ``out`` is the notebook itself, is a folder, does
-            not end in .ipynb, or is being written by another run.
-        FileError: The notebook is missing or not a notebook.
-        ResourceError: The folder of ``out`` cannot be made or written, or the disk is full.
     """
     path, out = Path(path).resolve(), Path(out).resolve()
     check_values(path, parameters)
@@ -84,9 +78,6 @@ def notebook_path(name: str | Path) -> Path:
     """Find a notebook by path or by its name, with or without the number that orders the series.
 
     Names are those in the nearest ``notebooks/`` at or above the working directory, or else in the package.
-
-    Raises:
-        ConfigError: There is none of that name, or more than one.
     """
     if Path(name).suffix == ".ipynb" and Path(name).is_file():
         return Path(name).resolve()

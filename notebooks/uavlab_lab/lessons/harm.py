@@ -209,11 +209,7 @@ def read(half: str = "late", path: Path = RECORD) -> dict[str, list[float]]:
 
 
 def study(path: Path, say: Callable[[str], Any] = print) -> None:
-    """Train what a record lacks, and write it after each piece.
-
-    Raises:
-        ConfigError: The record was made on another machine or by other code.
-    """
+    """Train what a record lacks, and write it after each piece."""
     machine = describe("cpu")
     command = f"python -m uavlab_lab.lessons.harm --out {path}"
     record: dict[str, Any] = {"command": command, "updates": UPDATES, "machine": machine, "rows": []}

@@ -40,12 +40,7 @@ AXES = {
 
 
 def load_team(run: str, device: Device) -> TrainedPolicy:
-    """Load the policy of the folder ``run``, or of ``TEAM`` if it is empty.
-
-    Raises:
-        FileError: The folder is no run.
-        ConfigError: It is a run of another task.
-    """
+    """Load the policy of the folder ``run``, or of ``TEAM`` if it is empty."""
     trained = policy.load(Path(run) if run else TEAM, device)
     if not isinstance(trained.config.env, Mapping):
         raise ConfigError(f"{run}: a run of {trained.config.preset}; expected one that maps, of mapping_quick say.")

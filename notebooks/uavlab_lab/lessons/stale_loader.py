@@ -58,9 +58,6 @@ def read_through_loader(
         so far, its ``age_s`` since it was written, and the last row ``written``; ``repeated``, the share of the
         loader's batches that another worker drew before; ``start_s`` until its first batch, and by source ``ms`` for
         each later batch.
-
-    Raises:
-        ResourceError: A worker failed or did not answer in time.
     """
     replay, written_at = ArrayReplay(start + steps * new, batch, seed), np.empty(start + steps * new)
     replay.write(start)

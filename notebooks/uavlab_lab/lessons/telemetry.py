@@ -27,12 +27,7 @@ WRONG = {"wind_north": 5.0, "payload": 0.3, "drag": 0.4, "motor_lag": 0.05, "bat
 
 
 def load_network(run: str = "", device: Device = "cpu") -> tuple[TrainedPolicy, str]:
-    """Load the network of a run, or the one in ``figures/telemetry``, and describe which it is.
-
-    Raises:
-        FileError: The folder is no run.
-        ConfigError: It is a run of another task.
-    """
+    """Load the network of a run, or the one in ``figures/telemetry``, and describe which it is."""
     trained = policy.load(Path(run) if run else SHIPPED, device)
     require_task(trained.config.env, trained.config.preset)
     which = f"the run {Path(run).name}" if run else "the network of figures/telemetry"

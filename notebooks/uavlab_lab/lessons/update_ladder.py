@@ -19,9 +19,6 @@ def differences(preset: str, settings: Settings, *layers: Mapping[str, Any], upd
     Returns:
         A row for each setting: ``setting``, ``difference`` (the largest of any parameter or moment from the first
         setting's, relative to the largest number of its tensor) and ``fell_back``.
-
-    Raises:
-        ConfigError: Settings that are not valid.
     """
     configs = {name: configure(preset, *layers, setting) for name, setting in settings.items()}
     runtimes = {name: build.runtime(config.run, config.toggles) for name, config in configs.items()}
@@ -77,11 +74,7 @@ def _actor_products(config: Config, products: dict[tuple[int, int, int, int], in
 
 
 def compare_with_single_runs(preset: str, *layers: Mapping[str, Any], runs: int = 5, updates: int = 10) -> float:
-    """Train several runs at once and each by itself; return the largest relative difference of any actor.
-
-    Raises:
-        ConfigError: Settings that are not valid.
-    """
+    """Train several runs at once and each by itself; return the largest relative difference of any actor."""
     shared = configure(preset, *layers, {"runs": runs})
     differences = []
     for number, together in enumerate(run_cycles(shared, updates).parameters()):

@@ -16,9 +16,7 @@ from uavlab.core.errors import UavlabError
 from uavlab.core.text import markup
 from uavlab.experiment.names import run_folder
 from uavlab.experiment.run import Run
-from uavlab.live.attach import trainer_in, trainer_of
-from uavlab.live.script import Script
-from uavlab.live.trainer import Trainer
+from uavlab.live.trainer import Script, Trainer, trainer_in, trainer_of
 from uavlab_lab.live import pictures
 from uavlab_lab.live.switches import Switch, changeable
 from uavlab_lab.plots.tables import Table
@@ -168,11 +166,7 @@ class LivePanel(Panel):
             self._task.cancel()
 
     async def play(self, script: Script) -> Table:
-        """Train with the changes of a script, see ``Trainer.play``; return what each did.
-
-        Raises:
-            UavlabError: The script is none, a change is refused, or training failed.
-        """
+        """Train with the changes of a script, see ``Trainer.play``; return what each did."""
         self.trainer.play(script)
         while self.trainer.alive:
             await asyncio.sleep(0.1)
@@ -232,10 +226,6 @@ def panel(run: Run | str | Path) -> LivePanel:
     Args:
         run: A run, which may train already, or the folder of one: after a restart of the kernel its training goes on
             from its newest checkpoint when somebody presses Start.
-
-    Raises:
-        FileError: The folder is no run.
-        ConfigError: Another process trains the run.
     """
     trainer = trainer_of(run) if isinstance(run, Run) else trainer_in(run_folder(run))
     if trainer.run.rt.monitor is None:

@@ -18,11 +18,7 @@ BUTTONS = 140  # width of Play and Pause, left of the slider (px)
 
 
 def animate(env: Any, states: Sequence[Any]) -> go.Figure:
-    """Animate one flight with the scene of its environment; the scene of ``object`` serves those without one.
-
-    Raises:
-        ConfigError: No scene is registered for the environment's class, and the general one cannot draw it.
-    """
+    """Animate one flight with the scene of its environment; the scene of ``object`` serves those without one."""
     figure = next(SCENES[kind] for kind in type(env).__mro__ if kind in SCENES)(env, states)
     if not isinstance(figure, go.Figure):
         name, got = type(env).__name__, type(figure).__name__

@@ -26,9 +26,6 @@ def network_costs(rows: Sequence[Row], network: str, batch: int, *, title: str =
     """Draw time, memory and ratio of times of a network's gradient over sizes of the task, with a line per setting.
 
     ``rows`` are ``networks`` of the record.
-
-    Raises:
-        ConfigError: No row has this network and batch.
     """
     some = [row for row in rows if (row["network"], row["batch"]) == (network, batch)]
     if not some:

@@ -18,11 +18,7 @@ AGENTS, FEATURES = 4, 10  # most that are drawn
 
 @scene(object)
 def draw_observations(env: Any, states: Sequence[Any]) -> go.Figure:
-    """Draw the first observations of the first agents of a world over time, with a line at the present moment.
-
-    Raises:
-        ConfigError: The environment has no ``spec``, or it observes maps.
-    """
+    """Draw the first observations of the first agents of a world over time, with a line at the present moment."""
     name, spec = type(env).__name__, getattr(env, "spec", None)
     if spec is None or spec.side:
         known = ", ".join(kind.__name__ for kind in SCENES if kind is not object)

@@ -9,7 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from uavlab.core.registry import scene
-from uavlab.envs.pursuit.env import Pursuit, State
+from uavlab.envs.pursuit import Pursuit, State
 from uavlab_lab.plots.flight import add_frames, path_line, select_frames, some_place, with_gaps
 from uavlab_lab.plots.style import REST, blank, color
 

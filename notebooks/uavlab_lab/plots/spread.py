@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from uavlab.core.registry import scene
-from uavlab.envs.spread.env import Spread, State
+from uavlab.envs.spread import Spread, State
 from uavlab_lab.plots.flight import add_frames, path_line, select_frames, some_place, with_gaps
 from uavlab_lab.plots.style import blank, color, pale
 

@@ -17,8 +17,7 @@ from uavlab.benchmarks.registry import Option, Record, suite
 from uavlab.benchmarks.timing import WARM_UP, median, ratio, time_in_turn
 from uavlab.core.entities import Entities
 from uavlab.envs.autoreset import advance, make_pool, start_worlds
-from uavlab.envs.target_assignment.env import Assignment
-from uavlab.envs.target_assignment.observation import FEATURES
+from uavlab.envs.target_assignment.env import FEATURES, Assignment
 from uavlab.experiment import build
 from uavlab.experiment.config import Device, RunConfig, configure
 from uavlab.experiment.transfer import places_by_stage

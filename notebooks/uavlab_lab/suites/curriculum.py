@@ -91,9 +91,6 @@ def curriculum_suite(
         policies, at the ``stages`` where the seeds were), ``curve`` (scores of the newest policies at the last stage:
         ``update``, ``minutes``, mean, interval and ``each`` seed) and ``trained`` (the ``command`` that trains the run
         again, and the ``machine`` that did, with its load before). Figures that are missing are None.
-
-    Raises:
-        ConfigError: A preset has no curriculum, or the folder holds a run with other settings or a later target.
     """
     layer = {"runs": seeds, "minutes": minutes, "device": device, "keep": KEEP, **settings}
     configs = {name: both_ways(name, layer) for name in choose(presets)}
@@ -108,11 +105,7 @@ def curriculum_suite(
 
 
 def choose(names: Sequence[str] = ()) -> list[str]:
-    """Return these presets, or all that have a curriculum if there is none.
-
-    Raises:
-        ConfigError: There is no such preset.
-    """
+    """Return these presets, or all that have a curriculum if there is none."""
     for name in names:
         require_preset(name)
     every = catalogue.presets().items()
@@ -123,9 +116,6 @@ def both_ways(preset: str, layer: Mapping[str, Any]) -> dict[str, Config]:
     """Return the settings of a preset with its curriculum, and on the last stage alone, by way.
 
     Every policy that is scored during training stays in a checkpoint.
-
-    Raises:
-        ConfigError: The preset has no curriculum.
     """
     first = configure(preset, layer)
     staged = configure(preset, {**first.values, "checkpoint_every": first.run.evaluate_every})
@@ -135,11 +125,7 @@ def both_ways(preset: str, layer: Mapping[str, Any]) -> dict[str, Config]:
 
 
 def stages_of(config: Config) -> Progression:
-    """Return the curriculum of a run, with its stages as policies are evaluated on them.
-
-    Raises:
-        ConfigError: It has none.
-    """
+    """Return the curriculum of a run, with its stages as policies are evaluated on them."""
     there = progression(config, [config.run.seed])
     if there is None:
         raise ConfigError(

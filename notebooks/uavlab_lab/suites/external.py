@@ -10,7 +10,7 @@ from uavlab.benchmarks.timing import WARM_UP, median, time_in_turn
 from uavlab.experiment.config import Device, configure
 from uavlab.workers.registration import external
 
-WAITS = "uavlab.workers.waiting:Waiting"
+WAITS = "uavlab_lab.waiting:Waiting"
 LEARN: dict[str, Any] = {
     "worlds": 8,
     "learning_starts": 256,

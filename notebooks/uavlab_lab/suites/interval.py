@@ -87,11 +87,7 @@ def waiting(pace: float) -> list[dict[str, Any]]:
 
 
 def time_ranks(count: int, rounds: int, device: Device) -> list[dict[str, Any]]:
-    """Time blocks of updates of so many ranks at each interval, in turn; see ``interval_suite`` for the rows.
-
-    Raises:
-        ResourceError: A rank ended.
-    """
+    """Time blocks of updates of so many ranks at each interval, in turn; see ``interval_suite`` for the rows."""
     seconds, _ = time_groups({k: (f"interval_{k}", count) for k in INTERVALS}, BLOCK, rounds, device)
     env, first = configure("interval_1").env, median(seconds[1]) / BLOCK
     step_s, pause_s = env.step_ms / 1e3, env.pause_ms / 1e3

@@ -96,9 +96,6 @@ def learners_suite(
         each seed), ``plans`` (scores of all baselines), ``validation`` (``update``, ``minutes``, mean, interval and
         ``each`` seed) and ``trained`` (the ``command`` that trains the run again, and the ``machine`` that did, with
         its load before). Figures that are missing are None.
-
-    Raises:
-        ConfigError: There is no such pair, or the folder holds a run with other settings or a later target.
     """
     layer = {"runs": seeds, "minutes": minutes, "device": device, **settings}
     configs = {pair: configure(pair.preset, {"learner": pair.learner}, layer) for pair in choose(pairs)}
@@ -114,11 +111,7 @@ def learners_suite(
 
 
 def choose(names: Sequence[str] = ()) -> list[Pair]:
-    """Return the pairs of these names, in the order of the registries; all if there is none.
-
-    Raises:
-        ConfigError: There is no such pair, environment or learner.
-    """
+    """Return the pairs of these names, in the order of the registries; all if there is none."""
     known = {pair: {str(pair), pair.environment, pair.learner} for pair in all_pairs()}
     for name in names:
         require_known("pair", name, dict.fromkeys(name for each in known.values() for name in sorted(each)))

@@ -64,11 +64,7 @@ def timed_in_turn(
 
 
 def change_in_a_run(before: dict[str, Any], after: dict[str, Any], pairs: int, device: Device) -> dict[str, Any]:
-    """Train a run on a thread, change it after some updates, and return what the comparison measured.
-
-    Raises:
-        UavlabError: The change is refused, or training fails.
-    """
+    """Train a run on a thread, change it after some updates, and return what the comparison measured."""
     run = Run(configure(PRESET, ALONE, {"device": device, "monitor": True}, before))
     trainer = Trainer(run, pairs)
     trainer.play([(WARM, after)])

@@ -84,9 +84,6 @@ def time_groups(
 
     Returns:
         The seconds of each group's blocks, and what its rank 0 says of itself (``serve``).
-
-    Raises:
-        ResourceError: A rank ended.
     """
     seconds: dict[K, list[float]] = {name: [] for name in groups}
     with ExitStack() as stack:
@@ -113,11 +110,7 @@ class RankProcesses:
     workers: list[Worker]
 
     def read(self) -> Any:
-        """Return what rank 0 answers.
-
-        Raises:
-            ResourceError: A rank ended; the message names those that ended first.
-        """
+        """Return what rank 0 answers."""
         line = cast(IO[str], self.workers[0].stdout).readline()
         if line:
             return json.loads(line)

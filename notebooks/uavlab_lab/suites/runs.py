@@ -81,9 +81,6 @@ def learning_suite(
         ``goal``, and a row for each setting and seed: what ``compare.learning`` returns, ``completion`` (highest in
         training), ``to_goal_s`` (seconds of training until completion first reaches the goal; None if never) and
         ``to_goal_warm_s`` (the same without the first update and all before it).
-
-    Raises:
-        ConfigError: There is no such set of toggles.
     """
     rows = []
     settings = {name: toggle_layer(name, device) for name in sets}

@@ -208,9 +208,6 @@ def ladder_suite(
         ``over_below, ops, first_call_s, best`` (whether it is the fastest row for these agents and threads), ``share``
         (of the matrix rate measured at the update's own shapes and precision) and ``paid_back`` (updates after which
         the longer first call pays off against the fastest row that is not compiled, see ``break_even_calls``).
-
-    Raises:
-        ResourceError: A process failed.
     """
     counts = list(threads) or sorted({1, usable_cores()} if device != "cuda" else {1})
     if len(counts) > 1:

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from tests.support.fixtures_config import TINY
-from uavlab.benchmarks.advice import interval_advice
-from uavlab.benchmarks.profile_run import format_profile, profile_preset
+from uavlab.benchmarks.profile_run import format_profile, interval_advice, profile_preset
 
 BOUND = {"environment": 0.8, "update": 0.2}  # 80 of 100 ms, as published
 BALANCED = {"environment": 0.3, "acting": 0.2, "update": 0.5}

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from uavlab.benchmarks import registry
 from uavlab.benchmarks.registry import Option, format_rows, suite, suites
 from uavlab.core.errors import ConfigError
+from uavlab_lab import suites as folder_of_suites
 
 SOURCE = '''
 """A suite of one row."""
@@ -30,7 +31,7 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_module_of_the_folder_registers_suites_with_a_few_words() -> None:
-    folder = Path(registry.folder.__file__).parent
+    folder = Path(folder_of_suites.__file__).parent
     modules = {f"uavlab_lab.suites.{path.stem}" for path in folder.glob("[!_]*.py")}
     assert {each.function.__module__ for each in suites().values()} == modules
     assert all(each.about and each.name == name for name, each in suites().items())
@@ -41,7 +42,7 @@ def test_a_file_in_the_folder_is_a_suite(tmp_path: Path, monkeypatch: pytest.Mon
     copy = ModuleType("copied_suites")
     copy.__path__ = [str(tmp_path)]
     (tmp_path / "mine.py").write_text(SOURCE)
-    monkeypatch.setattr(registry, "folder", copy)
+    monkeypatch.setattr(registry, "entry_points", lambda group: [SimpleNamespace(value="copied_suites")])
     monkeypatch.setitem(sys.modules, "copied_suites", copy)
     record = suites()["dropped"].run(3, "cpu")
     assert record["rows"] == [{"rounds": 3, "device": "cpu"}]

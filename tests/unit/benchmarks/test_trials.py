@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.support.fixtures_config import TINY, tiny
-from uavlab.benchmarks import trials
+from uavlab.benchmarks import profile_run
 from uavlab.benchmarks.compare import Call
-from uavlab.benchmarks.trials import candidates, measure_changes
+from uavlab.benchmarks.profile_run import candidates, measure_changes
 from uavlab.experiment.config import Config, configure
 from uavlab.runtime.runtime import Runtime
 
@@ -69,8 +69,8 @@ class Bench:
 
     def measure(self, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple[list[dict[str, Any]], dict[str, str]]:
         monkeypatch.setattr(time, "monotonic", lambda: self.time)
-        monkeypatch.setattr(trials, "prepare_pieces", self.prepare)
-        monkeypatch.setattr(trials, "compare_calls", self.compare)
+        monkeypatch.setattr(profile_run, "prepare_pieces", self.prepare)
+        monkeypatch.setattr(profile_run, "compare_calls", self.compare)
         base = configure("leader_follower", TINY, {"acting": "loop", "adam": "single", "compile": "off"})
         changed = {name: configure(base.preset, base.values, change) for name, change in CHANGES.items()}
         return measure_changes(base, changed, 10.0, 3, **options)
@@ -108,7 +108,7 @@ def test_what_is_not_compiled_in_time_is_not_measured(monkeypatch: pytest.Monkey
     """Its second function would be compiled at 11 s; what does not compile has no limit."""
     bench = Bench(seconds={"a": 30.0, "c": 11.0})
     rows, failed = bench.measure(monkeypatch, until=40.5)
-    assert ([row["toggle"] for row in rows], failed) == (["a", "b"], {"c": trials.LATE})
+    assert ([row["toggle"] for row in rows], failed) == (["a", "b"], {"c": profile_run.LATE})
     assert bench.order[-1] == "cycle ,a,b"
     rows, failed = Bench(seconds={"a": 30.0, "c": 10.0}).measure(monkeypatch, until=40.5)
     assert ([row["toggle"] for row in rows], failed) == (["c", "a", "b"], {})

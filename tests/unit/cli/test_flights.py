@@ -6,7 +6,7 @@ import pytest
 
 from tests.support import ulog_writer
 from tests.support.cli_runner import uavlab
-from uavlab.telemetry.logs.describe import describe
+from uavlab.telemetry.logs.draft import describe
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import pytest
 from tests.support.cli_runner import uavlab
 from tests.support.fixtures_config import sizes
 from tests.support.fixtures_telemetry import write_logs
-from uavlab.benchmarks import profile_run, trials
+from uavlab.benchmarks import profile_run
 from uavlab.cli import cli
 
 SMALL = {**sizes("telemetry"), "updates": 4}
@@ -68,7 +68,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, finished: Path) -> None:
     """Work in a folder that holds the run, and try no compiler."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(trials, "TRIED", {**trials.TRIED, "compile": ()})
+    monkeypatch.setattr(profile_run, "TRIED", {**profile_run.TRIED, "compile": ()})
     monkeypatch.setattr(profile_run, "CYCLES", 4)
     shutil.copytree(finished, "run")
 

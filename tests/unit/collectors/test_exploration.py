@@ -2,7 +2,7 @@
 
 import torch
 
-from uavlab.collectors.exploration import random_actions
+from uavlab.collectors.off_policy import random_actions
 from uavlab.core.groups import team_spec
 from uavlab.core.rng import Streams
 from uavlab.core.types import ChoiceObs, Group

@@ -17,7 +17,7 @@ from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Transition, Update, leaves, tree_map
 from uavlab.envs.autoreset import Worlds, advance
 from uavlab.envs.leader_follower.env import LeaderFollower, State
-from uavlab.envs.pursuit.env import MOVES, Pursuit
+from uavlab.envs.pursuit import MOVES, Pursuit
 from uavlab.evaluation import random_policy
 from uavlab.experiment.run import Run
 from uavlab.replay.prioritized import ByPriority

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from uavlab.core import alarms
-from uavlab.core.alarms import Alarm, deviations, went_off
+from uavlab.experiment import schedules
+from uavlab.experiment.schedules import Alarm, deviations, went_off
 
 
 def texts(alarm: Alarm, values: list[Any]) -> list[str]:
@@ -139,5 +139,5 @@ def test_rows_that_are_judged_would_hide_what_they_show(monkeypatch: pytest.Monk
     def is_moved(alarm: Alarm, values: Sequence[float]) -> bool:
         return len(values) >= 20 and all(deviations(each, values) > 10 for each in values[-alarm.rows :])
 
-    monkeypatch.setattr(alarms, "_is_moved", is_moved)
+    monkeypatch.setattr(schedules, "_is_moved", is_moved)
     assert offs(alarm, values) == []

@@ -62,6 +62,11 @@ def test_a_checkout_has_its_own_notebooks_and_records() -> None:
     assert (installation.ROOT / "figures" / "records" / "quick.json").exists()
 
 
+def modules() -> list[Path]:
+    """Return the modules of both packages."""
+    return [*installation.PACKAGE.rglob("*.py"), *(installation.ROOT / "notebooks" / "uavlab_lab").rglob("*.py")]
+
+
 def fixed_commands(source: str) -> list[str]:
     """Return the strings of a module, apart from docstrings, that advise a command of ``uavlab``."""
     tree = ast.parse(source)
@@ -71,7 +76,7 @@ def fixed_commands(source: str) -> list[str]:
 
 
 def test_advice_names_the_program_that_runs() -> None:
-    fixed = {str(path): fixed_commands(path.read_text()) for path in installation.PACKAGE.rglob("*.py")}
+    fixed = {str(path): fixed_commands(path.read_text()) for path in modules()}
     assert [text for texts in fixed.values() for text in texts] == [
         *("uavlab train", "uavlab claims --measure ")  # in rows of records
     ]
@@ -96,7 +101,7 @@ def unquoted(source: str) -> list[str]:
 
 
 def test_advised_commands_quote_their_arguments() -> None:
-    each_file = {str(path): unquoted(path.read_text()) for path in installation.PACKAGE.rglob("*.py")}
+    each_file = {str(path): unquoted(path.read_text()) for path in modules()}
     assert {name: values for name, values in each_file.items() if values} == {}
     assert unquoted('f"{a}: `{program()} resume {folder}`, {shlex.quote(x)}"') == ["folder"]
 

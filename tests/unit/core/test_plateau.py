@@ -6,7 +6,7 @@ import random
 import pytest
 import torch
 
-from uavlab.core.plateau import Level, Plateau, follow
+from uavlab.experiment.schedules import Level, Plateau, follow
 
 
 def rates(scores: list[float], rules: Plateau) -> list[float]:

@@ -7,7 +7,7 @@ import pytest
 from tests.support.fixtures_config import sizes, tiny, train_run
 from uavlab.core.errors import TrainingWarning
 from uavlab.experiment.config import configure
-from uavlab.experiment.progress_report import changes, progress_report
+from uavlab.experiment.progress_bar import changes, progress_report
 from uavlab.experiment.run import Run
 
 

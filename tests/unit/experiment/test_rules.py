@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.fixtures_config import tiny
 from uavlab.core.errors import ConfigError
-from uavlab.experiment.rules import RULES
+from uavlab.experiment.config import RULES
 
 REFUSED: list[dict[str, Any]] = [
     {"batch": 33},

@@ -8,7 +8,7 @@ import torch
 
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.envs.target_assignment.env import Assignment
-from uavlab.experiment.stages import first_difference
+from uavlab.experiment.curriculum import first_difference
 
 TASK = LeaderFollower(followers=2, obstacles=2, obstacle_speed=5.0, present=(0, 2), present_obstacles=(0, 2))
 

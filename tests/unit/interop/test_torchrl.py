@@ -22,7 +22,7 @@ from uavlab.core.groups import own_actions
 from uavlab.interop.agents import agent_groups
 from uavlab.interop.simulator import Simulator
 from uavlab.interop.torchrl import TeamEnvBase
-from uavlab.testing.host_syncs import reason_of
+from uavlab.testing.environment import reason_of
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # of a class of its own

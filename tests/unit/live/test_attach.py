@@ -10,9 +10,8 @@ import pytest
 from tests.support.live_runs import PATIENCE, drift, failing, step, wait_for, watch_threads
 from tests.support.registries import registered_outside
 from uavlab.experiment.run import Run
-from uavlab.live import attach
-from uavlab.live.attach import trainer_in, trainer_of
-from uavlab.live.trainer import Trainer
+from uavlab.live import trainer
+from uavlab.live.trainer import Trainer, trainer_in, trainer_of
 
 SHORT = 0.05  # s; for what must not happen meanwhile
 
@@ -57,7 +56,7 @@ def test_threads_that_ask_at_once_get_one(broken: bool, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Trainer, "__init__", slow)
     if broken:
-        monkeypatch.setattr(attach, "LOCK", threading.Semaphore(100))
+        monkeypatch.setattr(trainer, "LOCK", threading.Semaphore(100))
 
     def ask() -> None:
         barrier.wait(PATIENCE)

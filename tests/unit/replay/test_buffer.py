@@ -13,7 +13,7 @@ from tests.support.fake_device import CUDA, fake_device
 from tests.support.fixtures_config import tiny, train_tiny
 from tests.support.named_rows import RUNS, check, draw, named, rows
 from uavlab.collectors import entries
-from uavlab.collectors.rows import replay_bytes
+from uavlab.collectors.entries import replay_bytes
 from uavlab.core.errors import ConfigError, FallbackWarning
 from uavlab.core.rng import Streams
 from uavlab.core.types import Transition, Update, leaves, tree_map

@@ -12,7 +12,7 @@ from tests.support.update_rungs import CHOICE_KINDS, KINDS, Side, check_rungs_ag
 from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Transition, leaves
-from uavlab.envs.pursuit.env import Pursuit
+from uavlab.envs.pursuit import Pursuit
 from uavlab.evaluation import random_policy
 from uavlab.replay import ring
 from uavlab.replay.n_step import Returns, take_returns

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from uavlab.runtime.adam import adam_factors, adam_step
+from uavlab.runtime.grad_step import adam_factors, adam_step
 
 
 def test_factors_of_the_first_two_steps() -> None:

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import torch
 
-from uavlab.runtime import compiled_code, wrappers
-from uavlab.runtime.compiled_code import LIST, MARKERS, OURS, VARIABLE, compilation, keep_compiled_code
+from uavlab.runtime import wrappers
+from uavlab.runtime.wrappers import LIST, MARKERS, OURS, VARIABLE, compilation, keep_compiled_code
 
 KILLED = """
 import os, signal
 from pathlib import Path
-from uavlab.runtime.compiled_code import compilation, keep_compiled_code
+from uavlab.runtime.wrappers import compilation, keep_compiled_code
 keep_compiled_code()
 with compilation():
     Path(os.environ["TORCHINDUCTOR_CACHE_DIR"], "short.so").write_bytes(b"")
@@ -63,7 +63,7 @@ def flip(path: Path) -> None:
 )
 def test_a_damaged_file_is_removed_and_the_others_stay(folder: Path, damage: Callable[[Path], Any]) -> None:
     damage(folder / "ab" / "one.so")
-    compiled_code._STATES.clear()  # as in another process
+    wrappers._STATES.clear()  # as in another process
     with compilation():
         assert names(folder) == {"two.py"}
         (folder / "ab" / "one.so").write_bytes(b"anew")

@@ -15,7 +15,8 @@ from uavlab.core import installation
 from uavlab.core.errors import ResourceError
 from uavlab.storage.machine import usable_cores
 from uavlab.sweeps import engines
-from uavlab.sweeps.engines import local_engine, open_engine, run_process
+from uavlab.sweeps.driver import open_engine
+from uavlab.sweeps.engines import local_engine, run_process
 
 SCRIPT = """
 import os, pathlib, sys

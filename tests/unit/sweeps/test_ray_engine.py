@@ -18,7 +18,8 @@ from uavlab.core import extras
 from uavlab.core.errors import ConfigError, MissingPackageError, ResourceError
 from uavlab.storage.machine import usable_cores
 from uavlab.sweeps import ray_engine
-from uavlab.sweeps.engines import open_engine, run_process
+from uavlab.sweeps.driver import open_engine
+from uavlab.sweeps.engines import run_process
 from uavlab.sweeps.ray_engine import require_cluster, require_private, require_reachable
 
 

@@ -15,7 +15,7 @@ from tests.support.fixtures_telemetry import SMALL, random_flight, save_log, wri
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.telemetry import dataset, window_source
 from uavlab.telemetry import flights as fleet
-from uavlab.telemetry.check import check_logs
+from uavlab.telemetry.build import check_logs
 from uavlab.telemetry.dataset import FEATURES, FlightDataset, Windows
 from uavlab.telemetry.task import Telemetry
 

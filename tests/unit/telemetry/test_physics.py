@@ -23,7 +23,7 @@ from uavlab.telemetry.physics import (
     rotate_windows,
 )
 from uavlab.telemetry.simulation import flights
-from uavlab.telemetry.simulation.controller import WAVE_NOISE, aggressive
+from uavlab.telemetry.simulation.flights import WAVE_NOISE, aggressive
 from uavlab.telemetry.simulation.quadrotor import Hidden, Quadrotor
 
 NOISE = ("ACCELEROMETER", "GYROSCOPE", "VELOCITY", "VOLTAGE", "POSITION", "ATTITUDE", "CURRENT")

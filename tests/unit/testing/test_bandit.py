@@ -7,7 +7,7 @@ import torch
 
 from uavlab.core.types import EnvSpec, MapObs
 from uavlab.testing import check_env
-from uavlab.testing.bandit import Bandit, Turn
+from uavlab.testing.learner import Bandit, Turn
 
 
 @pytest.mark.parametrize("env", [Bandit(), Bandit("vectors"), Bandit("maps")], ids=lambda env: env.moves)

@@ -5,9 +5,8 @@ import pytest
 from gymnasium import spaces
 
 from tests.support.foreign import Spot, Tuples, acting_in, step_once
-from uavlab.workers.adapter import Adapter
 from uavlab.workers.spaces import Refusal
-from uavlab.workers.team import Team, make
+from uavlab.workers.team import Adapter, Team, make
 
 HERE = "tests.support.foreign"
 

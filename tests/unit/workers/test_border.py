@@ -10,12 +10,11 @@ from tests.support.foreign import CLOSED, Fleet, NoSeed, Spot, legacy, step_once
 from tests.support.registries import registered
 from uavlab.core.errors import ConfigError, FallbackWarning
 from uavlab.core.registry import ENVIRONMENTS
-from uavlab.workers.adapter import Adapter
 from uavlab.workers.cache import close_all
 from uavlab.workers.description import GOES_ON, TRUNCATED, UNSEEN
 from uavlab.workers.registration import external
 from uavlab.workers.spaces import Refusal
-from uavlab.workers.team import Team, make
+from uavlab.workers.team import Adapter, Team, make
 
 HERE = "tests.support.foreign"
 

@@ -10,8 +10,8 @@ from tests.support.registries import registered
 from uavlab.core.errors import ConfigError
 from uavlab.experiment.config import configure
 from uavlab.workers.cache import close_all
-from uavlab.workers.grouping import groups_by_name, stem_of
 from uavlab.workers.registration import external
+from uavlab.workers.team import groups_by_name, stem_of
 
 FLEET = "tests.support.foreign:Fleet"
 TINY = {"worlds": 4, "rollout_steps": 8, "hidden": 8, "evaluate_episodes": 2, "workers": 1, "copies": 4}

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from tests.support.strangers import Hill, Meadow
-from uavlab.workers.adapter import Adapter
 from uavlab.workers.description import GOES_ON, TERMINATED, TRUNCATED, Rows, memory_bytes, rows_in
 from uavlab.workers.spaces import Refusal
-from uavlab.workers.team import Team, horizon_of, make
+from uavlab.workers.team import Adapter, Team, horizon_of, make
 
 HERE = "tests.support.strangers"
 

@@ -1,8 +1,7 @@
 """Leader-follower path planning, batched over worlds."""
 
 from uavlab.core.registry import ENVIRONMENTS, Environment
-from uavlab.envs.leader_follower.baselines import steer
-from uavlab.envs.leader_follower.env import LeaderFollower
+from uavlab.envs.leader_follower.env import LeaderFollower, steer
 from uavlab.envs.leader_follower.slow import SlowLeaderFollower
 
 PLANS = {"steer": steer}

@@ -50,11 +50,7 @@ def tables(dtype: torch.dtype) -> tuple[Array, Array, Array]:
 
 @compile_loops
 def fuse(maps: Maps, measurement: Measurement, steps: Array, table: tuple[Array, Array, Array]) -> None:
-    """Fuse the measurements of each mission into ``maps``; ``steps`` are changes of log odds by altitude.
-
-    Raises:
-        IndexError: A box or place lies outside the map, or a box has more cells than there are random numbers.
-    """
+    """Fuse the measurements of each mission into ``maps``; ``steps`` are changes of log odds by altitude."""
     logits, means, footprints, added, removed = maps
     truth, place, box, heard, noise, flip, whole, part = measurement
     missions, uavs = box.shape[:2]

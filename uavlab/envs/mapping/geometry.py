@@ -45,11 +45,7 @@ class Lattice:
         return min(2 * self.half(self.altitudes - 1), self.cells - 1) ** 2
 
     def half(self, altitude: int) -> int:
-        """Return half the side of a footprint at that altitude (cells).
-
-        Raises:
-            ConfigError: The altitude is not on the lattice.
-        """
+        """Return half the side of a footprint at that altitude (cells)."""
         if not 0 <= altitude < self.altitudes:
             raise ConfigError(
                 f"altitude {altitude}: expected 0 to {self.altitudes - 1}, for which the sensor is known."

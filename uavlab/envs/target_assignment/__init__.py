@@ -1,8 +1,7 @@
 """Assignment: UAVs serve targets one decision after the other, batched over worlds."""
 
 from uavlab.core.registry import ENVIRONMENTS, Environment
-from uavlab.envs.target_assignment.baselines import greedy, nearest
-from uavlab.envs.target_assignment.env import Assignment
+from uavlab.envs.target_assignment.env import Assignment, greedy, nearest
 from uavlab.envs.target_assignment.solver import Bounded, solver
 
 ENVIRONMENTS.register(

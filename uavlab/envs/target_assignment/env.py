@@ -19,9 +19,89 @@ from torch import Tensor
 
 from uavlab.core.entities import Count, Entities
 from uavlab.core.types import ChoiceObs, EnvSpec, Metric, Rule, tensors
-from uavlab.envs.target_assignment.observation import FEATURES, observe
-from uavlab.envs.target_assignment.published_reward import published_reward
 from uavlab.envs.target_assignment.scenarios import RULES, draw, noise_count
+
+FEATURES = 8  # of a UAV, and of a target
+SPEED = 25.0  # m/s: that of observations
+
+
+def observe(env: "Assignment", state: "State") -> ChoiceObs:
+    """Return the observation of the team and its legal moves."""
+    legal, dtype = state.legal, state.own.dtype
+    real = (state.speed > 0).to(dtype)[..., None]
+    at = state.at / env.side * real
+    active = legal.any((2, 3)).to(dtype)[..., None]
+    uav = torch.cat(
+        (
+            active,
+            at,
+            state.own / env.load,
+            (state.left / env.side)[..., None],
+            (state.time * SPEED / env.side)[..., None],
+            (state.speed / SPEED)[..., None],
+        ),
+        -1,
+    )
+    there = (state.demand[..., :1] > 0).to(dtype)
+    target = torch.cat(
+        (
+            (state.rest.amax(-1, keepdim=True) > 0).to(dtype),
+            state.pos[:, env.rows :] / env.side * there,
+            state.rest / env.load,
+            state.rest / state.demand.clamp_min(1e-6),
+            (state.served.sum(1) / state.ideal)[..., None].to(dtype),
+        ),
+        -1,
+    )
+    features = torch.cat((uav.flatten(1), target.flatten(1), state.near), -1)[:, None]
+    return ChoiceObs(features, with_one(legal.flatten(1))[:, None])
+
+
+def with_one(legal: Bool[Tensor, "B E"]) -> Bool[Tensor, "B E"]:
+    """Return legal moves with the first one added where there is none: an ended task still has a move."""
+    first = torch.arange(legal.shape[1], device=legal.device) == 0
+    return legal | (first & ~legal.any(1, keepdim=True))
+
+
+SATISFIED, ALL, FIRST = 100.0, 200.0, 5.0  # a target, all targets, the first UAV at a target
+MILESTONES = {0.25: 0.5, 0.5: 1.0, 0.75: 1.5, 0.9: 2.0}  # by completion; and at each decision
+PROGRESS = 0.2  # times completion
+DISTANCE, TIME = (0.03, 0.05), (0.02, 0.03)  # shares of what is gained that flying costs
+NOMINAL = 25.0  # m/s
+CROWD, SURPLUS, NEIGHBOUR = 2.0, 1.5, 0.5  # for a UAV beyond ideal, for twice the UAVs needed, for a neighbour too many
+APART, FEW = 200.0, 2  # m within which a UAV is a neighbour, and neighbours that cost nothing
+LIMITS = (-10.0, 300.0)
+
+
+def published_reward(env: "Assignment", state: "State", after: "State") -> Float[Tensor, " B"]:
+    """Return the published reward of a decision; 0 where nothing was given."""
+    given = (state.rest - after.rest).sum(-1)  # B M
+    ratio = (given / state.demand.sum(-1).clamp_min(1e-6)).sum(1)
+    contribution = 10 + 40 * ratio + 15 * ratio.sqrt() + 10 * (ratio - 0.3).clamp_min(0)
+    satisfied = ((after.rest.sum(-1) == 0) & (given > 0)).sum(1)
+    first = ((given > 0) & ~state.served.any(1)).any(1)
+    before, now = env.completion(state), env.completion(after)
+    reached = sum(worth * ((before < mark) & (now >= mark)) for mark, worth in MILESTONES.items())
+    gain = SATISFIED * satisfied + contribution + FIRST * first + reached + PROGRESS * now
+    way = (state.left - after.left).sum(1) / env.side
+    late = (after.time - state.time).sum(1) * NOMINAL / env.side
+    share = sum(low + (high - low) * each.clamp_max(1) for (low, high), each in ((DISTANCE, way), (TIME, late)))
+    active = (after.own.sum(-1) > 0).sum(1)
+    total = gain * (1 - share) - _congestion(env, state, after, given > 0, active) / active.clamp_min(1)
+    return torch.where(given.sum(1) > 0, (total + ALL * (now == 1)).clamp(*LIMITS), 0.0)
+
+
+def _congestion(
+    env: "Assignment", state: "State", after: "State", here: Bool[Tensor, "B M"], active: Tensor
+) -> Float[Tensor, " B"]:
+    """Return the published cost of congestion at a target that a UAV just served."""
+    beyond = ((after.served.sum(1) - after.ideal).clamp_min(0) * here).sum(1)
+    surplus = (active / (2 * after.targets) - 1).clamp_min(0)
+    mover = after.left < state.left  # B N
+    apart = (after.at - (after.at * mover[..., None]).sum(1, keepdim=True)).norm(dim=-1)
+    near = ((apart <= APART) & ~mover & (after.speed > 0)).sum(1)
+    return CROWD * beyond + SURPLUS * surplus + NEIGHBOUR * (near - FEW).clamp_min(0)
+
 
 KINDS = 2  # of resources
 BLOCKED = 1e9  # m: more than any range
@@ -317,3 +397,21 @@ class Assignment:
 
 def _row(table: Float[Tensor, "B R C"], number: Int[Tensor, "B 1"]) -> Float[Tensor, "B 1 C"]:
     return table.gather(1, number[..., None].expand(-1, -1, table.shape[2]))
+
+
+def greedy(env: Assignment, state: State, noise: Float[Tensor, "B 1"]) -> Int[Tensor, "B 1"]:
+    """Send each UAV in turn to the nearest target that it can give something, by the shortest sector.
+
+    It is the turn of the UAV that has served the fewest targets so far, of those that have a legal move.
+    """
+    legal = state.legal
+    length = state.way.masked_fill(~legal, torch.inf).flatten(2)  # B N M*S
+    able = legal.any((2, 3))
+    turn = state.served.sum(2).masked_fill(~able, env.columns + 1).argmin(1, keepdim=True)  # the first of several
+    move = length.argmin(2).gather(1, turn)
+    return turn * env.columns * env.sectors + move
+
+
+def nearest(env: Assignment, state: State, noise: Float[Tensor, "B 1"]) -> Int[Tensor, "B 1"]:
+    """Take the shortest legal way of all UAVs to all targets."""
+    return state.way.masked_fill(~state.legal, torch.inf).flatten(1).argmin(1, keepdim=True)

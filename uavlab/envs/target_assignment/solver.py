@@ -176,11 +176,7 @@ class Start:
 
 @lru_cache(maxsize=10_000)
 def solve(env: Assignment, start: Start, seconds: float = SECONDS) -> Solution:
-    """Solve a world at its first decision.
-
-    Raises:
-        MissingPackageError: OR-Tools is not installed.
-    """
+    """Solve a world at its first decision."""
     routes, bound = _best_routes(env, start.state, seconds)
     best: list[int] = []
     dice, value = random.Random(0), -math.inf

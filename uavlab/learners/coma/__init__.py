@@ -12,11 +12,7 @@ from uavlab.runtime.runtime import Runtime
 
 
 def build(config: Settings, data: None, rng: Streams, rt: Runtime) -> COMA:
-    """Build the learner.
-
-    Raises:
-        ResourceError: Free memory is insufficient.
-    """
+    """Build the learner."""
     require_memory(learner_bytes(config), "learner", "width, hidden, worlds or runs", rt.device)
     return COMA(config.learner, config.env.spec, rng, rt)
 

@@ -102,7 +102,6 @@ class COMA(Learner):
     """A learner over R runs; its state is three matrices with a row for each run, two Adams and a count."""
 
     def __init__(self, config: COMAConfig, spec: EnvSpec, rng: Streams, rt: Runtime) -> None:
-        """Draw the initial parameters."""
         self.config, self.spec, self.runs, self.acting = config, spec, len(rng.seeds), rt.toggles.acting
         self.ranks = rt.ranks
         self.actor_net, self.critic_net = networks(config, spec)
@@ -128,9 +127,6 @@ class COMA(Learner):
         """Return the policy in training, for a team of any size, with or without exploration.
 
         It evaluates all agents at once or, with ``acting=loop``, in turn.
-
-        Raises:
-            ConfigError: The team has other maps or moves.
         """
         require_same_task(self.spec, spec)
 
@@ -271,11 +267,7 @@ def choose(
 
 
 def load_policy(config: COMAConfig, trained: EnvSpec, team: EnvSpec, parameters: Float[Tensor, "R 1 P"]) -> Policy:
-    """Return the policy of saved parameters, for a team that may differ in size from the one trained.
-
-    Raises:
-        ConfigError: The team has other maps or moves.
-    """
+    """Return the policy of saved parameters, for a team that may differ in size from the one trained."""
     require_same_task(trained, team)
     net = networks(config, trained)[0]
 

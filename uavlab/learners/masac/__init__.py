@@ -25,12 +25,7 @@ FORMS: Mapping[str, type[MASACBase]] = {**dict.fromkeys(RUNGS, MASACLoop), "vmap
 
 
 def build(config: Settings, inputs: Scale, rng: Streams, rt: Runtime) -> MASACBase:
-    """Build the learner in the form that the toggle ``update`` selects.
-
-    Raises:
-        ConfigError: Agents that choose moves would share critics.
-        ResourceError: Free memory is insufficient.
-    """
+    """Build the learner in the form that the toggle ``update`` selects."""
     require_memory(learner_bytes(config), "learner", "hidden, batch or runs", rt.device)
     spec = config.env.spec
     forms = CHOICE_FORMS if spec.choices else FORMS

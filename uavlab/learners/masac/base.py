@@ -25,8 +25,9 @@ Source:
     "Multi-Agent Actor-Critic for Mixed Cooperative-Competitive Environments".
 """
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,8 +40,6 @@ from uavlab.core.protocols import CheckedTensors, Policy
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import Batch, ChoiceObs, EnvSpec, Scale, Transition, Update, features_of, tree_map
 from uavlab.learners.masac.config import MASACConfig
-from uavlab.learners.masac.entropy import excess, target_entropy
-from uavlab.learners.masac.forms import convert, from_rows, number_of, to_rows
 from uavlab.learners.masac.live import row_mean, weigh, weights
 from uavlab.learners.masac.networks import (
     Theta,
@@ -51,13 +50,148 @@ from uavlab.learners.masac.networks import (
     list_tensors,
     map_tensors,
 )
-from uavlab.learners.masac.reward_scale import RewardScale
 from uavlab.nets.assignment import assign_networks, per_agent
 from uavlab.nets.mlp import StackedMLP
 from uavlab.ops.action_sampling import sample_moves, squashed_gaussian, without_padding
 from uavlab.ops.schedules import linear
 from uavlab.runtime.grad_step import MOMENTS, CompiledStep, GradientStep, Rows
+from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.runtime.runtime import Runtime
+
+MEMORY = 1000  # batches
+
+
+class RewardScale:
+    """The mean square of each agent's rewards.
+
+    Attributes:
+        square: Mean square.
+        count: Batches so far.
+    """
+
+    def __init__(self, runs: int, agents: int, like: Tensor) -> None:
+        self.square, self.count = like.new_zeros(runs, agents), like.new_zeros(())
+
+    def follow(
+        self, reward: Float[Tensor, "R N A"], weight: Float[Tensor, "R A N"] | None = None, ranks: Ranks = ALONE
+    ) -> Float[Tensor, "R A"]:
+        """Take a batch of rewards, of all ``ranks``, into account, in place; return factors that multiply rewards.
+
+        The factor of an agent that never had a reward is 1.
+        """
+        self.count.add_(1)
+        mean = ranks.mean(row_mean(reward.square().transpose(1, 2), weight))
+        self.square.add_((mean - self.square) / self.count.clamp_max(MEMORY))
+        return torch.where(self.square > 0, self.square.rsqrt(), 1.0)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the tensors themselves."""
+        return {"square": self.square, "count": self.count}
+
+
+KINDS = ("parameter", "exp_avg", "exp_avg_sq")  # of tensors that have a number for each parameter
+STACKED = 3  # axes of a stacked layer at least; one of a single network has at most two
+
+
+def to_rows(tensors: Sequence[Tensor], count: int) -> Float[Tensor, "count P"]:
+    """Return the tensors of ``count`` networks, or pairs of them, as a row for each."""
+    if len(tensors) > 1 and tensors[0].dim() >= STACKED:
+        return torch.cat([layer.flatten(-2) for layer in tensors], -1).reshape(count, -1)
+    return torch.cat([tensor.flatten() for tensor in tensors]).reshape(count, -1)
+
+
+def from_rows(rows: Float[Tensor, "count P"], like: Sequence[Tensor]) -> list[Tensor]:
+    """Return rows in the form of the tensors ``like``."""
+    sizes = [tensor.numel() for tensor in like]
+    places = torch.arange(sum(sizes), device=rows.device).split(sizes)
+    order = to_rows([place.view(tensor.shape) for place, tensor in zip(places, like, strict=True)], len(rows))
+    flat = rows.new_empty(sum(sizes))
+    flat[order.flatten()] = rows.flatten()
+    return [part.view(tensor.shape) for part, tensor in zip(flat.split(sizes), like, strict=True)]
+
+
+def convert(state: Mapping[str, Tensor], like: Mapping[str, Tensor], count: int) -> dict[str, Tensor]:
+    """Return the state of a gradient step in the form of another one of as many networks.
+
+    Each network keeps its own count of steps, which differ where a loss scale skipped some; a form that counts them
+    together, without ``behind``, takes the largest one.
+    """
+    if _axes(state) == _axes(like):
+        return dict(state)
+    names, steps = named(like, "step"), steps_of(state, count)
+    several = len(names) > 1 and like[named(like, KINDS[0])[0]].dim() < STACKED  # a list of tensors for each network
+    own = steps.repeat_interleave(len(names) // count) if several else steps.max().expand(len(names))
+    result = {name: step.clone() for name, step in zip(names, own, strict=True)}
+    result |= {"behind": steps.max() - steps} if "behind" in like else {}
+    for kind in KINDS:
+        names = named(like, kind)
+        rows = to_rows([state[name] for name in named(state, kind)], count)
+        result |= dict(zip(names, from_rows(rows, [like[name] for name in names]), strict=True))
+    return result
+
+
+def steps_of(state: Mapping[str, Tensor], count: int) -> Float[Tensor, " count"]:
+    """Return the steps that each of ``count`` networks, or pairs of them, took."""
+    steps = torch.stack([state[name].reshape(()) for name in named(state, "step")])
+    if len(steps) > 1 and state[named(state, KINDS[0])[0]].dim() < STACKED:
+        return steps.view(count, -1)[:, 0]
+    return steps[0] - state.get("behind", steps.new_zeros(count))
+
+
+def _axes(state: Mapping[str, Tensor]) -> list[int]:
+    """Return how many axes each parameter has: forms differ by this list."""
+    return [state[name].dim() for name in named(state, KINDS[0])]
+
+
+def named(state: Mapping[str, Tensor], kind: str) -> list[str]:
+    """Return the names of one kind of tensors, in the order of their numbers."""
+    return sorted((name for name in state if name.split(".")[-1] == kind), key=number_of)
+
+
+def number_of(name: str) -> int:
+    """Return the number before a name, 0 where there is none."""
+    first = name.partition(".")[0]
+    return int(first) if first.isdigit() else 0
+
+
+SHARE = 0.25  # of the entropy of a free choice among the legal moves
+TINY = torch.finfo(torch.float32).tiny
+
+
+def target_entropy(config: MASACConfig, spec: EnvSpec) -> float | tuple[float, ...]:
+    """Return the entropy to which temperatures regulate policies (nats per agent): one for all, or one for each.
+
+    Where agents choose, it is that without masks.
+    """
+    if config.target_entropy is not None:
+        return config.target_entropy
+    each = tuple(math.log(own) * SHARE if spec.choices else -float(own) for own in own_actions(spec))
+    return each if len(set(each)) > 1 else each[0]
+
+
+def excess(
+    log_prob: Float[Tensor, "R A"],
+    target: Float[Tensor, " A"] | float,
+    legal: Bool[Tensor, "R N A E"],
+    moves: Float[Tensor, "A 1"],
+    masked: bool,
+    weight: Float[Tensor, "R A N"] | None = None,
+    ranks: Ranks = ALONE,
+) -> tuple[Float[Tensor, "R A"], dict[str, Tensor]]:
+    """Return target minus entropy in rows with more than one legal move, 0 of an agent without such a row; and metrics.
+
+    ``log_prob`` is minus the entropy, a mean over live rows; ``weight`` is that of ``live.weights``. The target is that
+    of agents with so many ``moves``, and lower under masks if ``masked``. Metrics are the largest entropy (R A), a mean
+    over live rows, and the highest target relative to it (R).
+    """
+    count = legal.sum(-1).clamp_min(1).transpose(1, 2).to(moves.dtype)
+    live = torch.ones_like(count) if weight is None else (weight > 0).to(count.dtype)
+    free = (count > 1).to(count.dtype)
+    share = ranks.mean((live * free).mean(-1)) / ranks.mean(live.mean(-1)).clamp_min(TINY)
+    closed, limit = row_mean((moves / count).log() * free, weight), row_mean(count.log(), weight)
+    goal = target * share - SHARE * closed * masked  # a mean over live rows, too
+    above = (log_prob + goal) / share.clamp_min(TINY)
+    return above, {"entropy_limit": limit, "target_share": (goal / limit.clamp_min(TINY)).amax(1)}
 
 
 @dataclass(frozen=True)
@@ -89,7 +223,6 @@ class MASACBase(ABC):
     temperature_loss: Callable[..., tuple[Tensor, dict[str, Any]]]
 
     def __init__(self, config: MASACConfig, spec: EnvSpec, inputs: Scale, rng: Streams, rt: Runtime) -> None:
-        """Draw the initial parameters."""
         self.config, self.spec, self.runs, self.acting = config, spec, len(rng.seeds), rt.toggles.acting
         self.ranks = rt.ranks
         self.networks = assign_networks(spec, spec, config.share)
@@ -146,9 +279,6 @@ class MASACBase(ABC):
         """Return the policy in training, for a team of any size; it is stochastic with or without ``explore``.
 
         It evaluates all agents at once or, with ``acting=loop``, in turn.
-
-        Raises:
-            ConfigError: The team has agents for which no network was trained, or other observations or actions.
         """
         networks = assign_networks(self.spec, spec, self.config.share)
         padding = padded_actions(spec, self.updates.device)
@@ -328,11 +458,7 @@ def squash(
 
 
 def load_policy(config: MASACConfig, trained: EnvSpec, team: EnvSpec, parameters: Float[Tensor, "R K P"]) -> Policy:
-    """Return the policy of saved parameters, for a team that may differ in size from the one trained.
-
-    Raises:
-        ConfigError: The team has agents for which no network was trained, or other observations or actions.
-    """
+    """Return the policy of saved parameters, for a team that may differ in size from the one trained."""
     networks, net = assign_networks(trained, team, config.share), actor_net(trained, config.hidden)
     padding = padded_actions(team, parameters.device)
 

@@ -77,7 +77,6 @@ class MASACLoop(MASACBase):
     """Networks as lists of tensors, evaluated one after the other."""
 
     def __init__(self, config: MASACConfig, spec: EnvSpec, inputs: Scale, rng: Streams, rt: Runtime) -> None:
-        """Draw the same initial parameters as the batched learner."""
         super().__init__(config, spec, inputs, rng, rt)
         self.rung = RUNGS[rt.toggles.update]
         self.owner = [run * self.count + network for run in range(self.runs) for network in self.networks]

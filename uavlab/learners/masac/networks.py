@@ -33,11 +33,7 @@ def critic_net(spec: EnvSpec, hidden: int, critic: str) -> StackedMLP:
 
 
 def assign_critics(spec: EnvSpec, critic: str) -> tuple[int, ...]:
-    """Return the index of each agent's pair of critics: that of its group if critics are ``shared``, else its own.
-
-    Raises:
-        ConfigError: Critics are shared by agents that choose moves.
-    """
+    """Return the index of each agent's pair of critics: that of its group if critics are ``shared``, else its own."""
     if critic == "shared" and spec.choices:
         raise ConfigError(
             "critic: got shared; a critic of moves has a value for each own move, given the moves of the others, so it "

@@ -18,11 +18,7 @@ from uavlab.runtime.runtime import Runtime
 
 
 def build(config: Settings, data: Any, rng: Streams, rt: Runtime) -> PPO:
-    """Build the learner.
-
-    Raises:
-        ResourceError: Free memory is insufficient.
-    """
+    """Build the learner."""
     require_memory(learner_bytes(config), "learner", "width, hidden, worlds or runs", rt.device)
     return PPO(config.learner, config.env.spec, data, rng, rt, config.source.worlds)
 

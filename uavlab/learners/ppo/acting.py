@@ -30,12 +30,7 @@ MEAN_BOUND = 3.0  # of a Gaussian before squashing: beyond, actions round to the
 
 
 def make_team(config: MAPPOConfig, trained: EnvSpec, spec: EnvSpec) -> Team:
-    """Return the networks of a team with ``spec``, which may differ in size from the one trained.
-
-    Raises:
-        ConfigError: The team has agents for which no network was trained, or other observations or actions; or
-            ``memory`` is set where it observes maps or attends to entities, or critics of maps are shared.
-    """
+    """Return the networks of a team with ``spec``, which may differ in size from the one trained."""
     central = config.critic != "own"
     if trained.side:
         if config.memory:
@@ -63,12 +58,7 @@ def make_team(config: MAPPOConfig, trained: EnvSpec, spec: EnvSpec) -> Team:
 
 
 def entity_team(config: MAPPOConfig, trained: EnvSpec, spec: EnvSpec, central: bool) -> EntityTeam:
-    """Return the networks of one agent that observes entities, of which there may be other numbers than in training.
-
-    Raises:
-        ConfigError: Entities have other features or moves than those of training, there are several agents, or
-            ``hidden`` is no multiple of ``heads``.
-    """
+    """Return the networks of one agent that observes entities, of which there may be other numbers than in training."""
     before, now = trained.entities, spec.entities
     if before is None or now is None or (before.features, before.moves) != (now.features, now.moves) or spec.agents > 1:
         raise ConfigError(
@@ -154,11 +144,7 @@ def sample_actions(
 
 
 def load_policy(config: MAPPOConfig, trained: EnvSpec, spec: EnvSpec, parameters: Float[Tensor, "R K P"]) -> Policy:
-    """Return the policy of saved parameters, for a team that may differ in size from the one trained.
-
-    Raises:
-        ConfigError: The team has agents for which no network was trained, or other observations or actions.
-    """
+    """Return the policy of saved parameters, for a team that may differ in size from the one trained."""
     team, theta = make_team(config, trained, spec), parameters.flatten(0, 1)
     padding = padded_actions(spec, parameters.device)
     return make_policy(act_with_memory if config.memory else choose_actions, team, config, theta, padding)

@@ -50,11 +50,7 @@ class ColumnMap:
 
 
 def read_column_map(path: Path) -> ColumnMap:
-    """Read a column map from a YAML 1.2 file.
-
-    Raises:
-        ConfigError: The file is not readable, or names an unknown column, unit or key.
-    """
+    """Read a column map from a YAML 1.2 file."""
     try:
         text = read_regular(path, LARGEST_FILE).decode("utf-8-sig")
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a null character in the path

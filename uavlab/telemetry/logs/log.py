@@ -52,21 +52,12 @@ def read_log(path: Path, mapping: ColumnMap | None = None) -> Log:
     """Read a log; the suffix of its name determines the format, see ``READERS``, or its first bytes for ULog.
 
     Without a mapping, fields of tables are named like columns, and those of ULog as in PX4's default topics.
-
-    Raises:
-        FileError: The file is damaged, lacks a column, or holds implausible values.
-        ConfigError: The column map is wrong, or the suffix is unknown.
     """
     return build_log(read_raw(path, mapping, others=False), mapping)
 
 
 def read_raw(path: Path, mapping: ColumnMap | None, others: bool) -> RawLog:
-    """Read the fields of a file; those in ``mapping``, or those named like columns, must hold numbers.
-
-    Raises:
-        FileError: The file is not readable as its format.
-        ConfigError: The suffix is unknown.
-    """
+    """Read the fields of a file; those in ``mapping``, or those named like columns, must hold numbers."""
     ending = path.suffix.lower()
     if ulog_reader.is_ulog(path) or ending in (".ulg", ".ulog"):
         return ulog_reader.read(path, lambda part: duration(build_log(part, mapping)))
@@ -77,12 +68,7 @@ def read_raw(path: Path, mapping: ColumnMap | None, others: bool) -> RawLog:
 
 
 def build_log(raw: RawLog, mapping: ColumnMap | None = None) -> Log:
-    """Convert fields to columns with standard names and units, and check them.
-
-    Raises:
-        FileError: A column is missing, or holds implausible values.
-        ConfigError: The column map names the time of ULog, whose topics have their own times.
-    """
+    """Convert fields to columns with standard names and units, and check them."""
     table = "" in raw.groups
     used, remarks = (mapping, []) if mapping else usual_map(raw)
     _require_fields(raw, used, strict=mapping is not None)

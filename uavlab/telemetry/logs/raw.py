@@ -78,11 +78,7 @@ class RawLog:
 
 @contextmanager
 def open_log(path: Path) -> Iterator[BufferedReader]:
-    """Open a log for reading.
-
-    Raises:
-        FileError: The log is missing, not a regular file, empty or too large, or reading it fails.
-    """
+    """Open a log for reading."""
     try:
         with open_regular(path) as handle:
             size = os.fstat(handle.fileno()).st_size

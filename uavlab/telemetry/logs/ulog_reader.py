@@ -56,11 +56,7 @@ def is_ulog(path: Path) -> bool:
 
 
 def read(path: Path, duration: Callable[[RawLog], float]) -> RawLog:
-    """Read a ULog file; ``duration`` returns the seconds of a flight, for the message on a damaged file.
-
-    Raises:
-        FileError: The file is no ULog, cut off, damaged, or would exhaust memory.
-    """
+    """Read a ULog file; ``duration`` returns the seconds of a flight, for the message on a damaged file."""
     with open_log(path) as handle:
         raw = handle.read()
     if not raw.startswith(MAGIC):

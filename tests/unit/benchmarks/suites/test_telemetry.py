@@ -86,7 +86,7 @@ def test_an_interval_counts_by_itself(monkeypatch: pytest.MonkeyPatch, counters:
     config = configure("telemetry", sizes("telemetry"))
     counters(SimpleNamespace(read_bytes=0, read_chars=0), SimpleNamespace(read_bytes=20 * 2**20, read_chars=60 * 2**20))
     ticks = iter([0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 6.0, 6.0, 7.0, 7.0, 8.0, 8.0, 9.0, 9.0, 13.0, 13.0, 20.0, 20.0])
-    monkeypatch.setattr(telemetry, "time_in_turn", lambda calls, rounds, device: dict.fromkeys(calls, [1.0] * rounds))
+    monkeypatch.setattr(loading, "time_in_turn", lambda calls, rounds, device: dict.fromkeys(calls, [1.0] * rounds))
     monkeypatch.setattr(loading.time, "perf_counter", lambda: next(ticks))
     record = throughput(config, 3)
     windows = CYCLES * config.source.batch

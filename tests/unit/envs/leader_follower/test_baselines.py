@@ -11,9 +11,8 @@ from torch import Tensor
 from tests.unit.envs.leader_follower.test_env import Place, world
 from uavlab.core.registry import ENVIRONMENTS
 from uavlab.core.rng import Streams
-from uavlab.envs.leader_follower import baselines
-from uavlab.envs.leader_follower.baselines import steer, way
-from uavlab.envs.leader_follower.env import PUBLISHED, LeaderFollower
+from uavlab.envs.leader_follower import env as module
+from uavlab.envs.leader_follower.env import PUBLISHED, LeaderFollower, steer, way
 from uavlab.evaluation import Planner, episodes, summary
 
 ENV = LeaderFollower()
@@ -99,5 +98,5 @@ def test_the_team_arrives_in_formation(env: LeaderFollower) -> None:
 def test_without_detours_leaders_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     env = LeaderFollower(obstacles=4, horizon=100)
     lost = fly(env)["collision"]
-    monkeypatch.setattr(baselines, "TURNS", (0.0,))
+    monkeypatch.setattr(module, "TURNS", (0.0,))
     assert fly(env)["collision"] > max(5 * lost, 0.1)

@@ -10,8 +10,7 @@ from tests.support.reference_pursuit import Twin
 from tests.unit.envs.pursuit.test_env import EAST, NORTH, SOUTH, STAY, WEST, starts, world
 from uavlab.core.registry import ENVIRONMENTS
 from uavlab.core.rng import Streams
-from uavlab.envs.pursuit.baselines import after_moves, chase, ways
-from uavlab.envs.pursuit.env import Pursuit, State
+from uavlab.envs.pursuit import Pursuit, State, after_moves, chase, ways
 from uavlab.evaluation import Planner, episodes, summary
 from uavlab.ops.action_sampling import random_moves
 

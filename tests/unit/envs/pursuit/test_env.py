@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tests.support.reference_pursuit import Twin
 from uavlab.core.types import ChoiceObs, leaves
-from uavlab.envs.pursuit.env import MOVES, Pursuit, State
+from uavlab.envs.pursuit import MOVES, Pursuit, State
 from uavlab.testing import check_env
 
 Cell = tuple[int, int]

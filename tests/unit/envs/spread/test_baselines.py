@@ -9,8 +9,8 @@ from torch import Tensor
 
 from uavlab.core.registry import ENVIRONMENTS
 from uavlab.core.rng import Streams
-from uavlab.envs.spread import baselines as plans
-from uavlab.envs.spread.env import Spread, State
+from uavlab.envs import spread as plans
+from uavlab.envs.spread import Spread, State
 from uavlab.evaluation import Planner, episodes, summary
 
 

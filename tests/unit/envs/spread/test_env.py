@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tests.support.reference_spread import Twin
 from uavlab.core.types import leaves
-from uavlab.envs.spread.env import Spread, State
+from uavlab.envs.spread import Spread, State
 from uavlab.testing import check_env
 
 Place = tuple[float, float]

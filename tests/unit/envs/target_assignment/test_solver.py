@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from uavlab.core.types import tree_map
-from uavlab.envs.target_assignment.baselines import greedy
-from uavlab.envs.target_assignment.env import Assignment, State
+from uavlab.envs.target_assignment.env import Assignment, State, greedy
 from uavlab.envs.target_assignment.solver import ROUNDING, Bounded, Start, solve, solver, value_of
 from uavlab.experiment import scores
 from uavlab.experiment.config import configure

@@ -10,7 +10,7 @@ from tests.support.live_events import Twice, play
 from tests.support.live_runs import watch_threads
 from tests.support.registries import registered_outside
 from uavlab.experiment.run import Run
-from uavlab.live import attach, comparison, history
+from uavlab.live import comparison, history, trainer
 from uavlab_lab.live import panel, pictures
 
 SEQUENCES, EVENTS = 20, 4
@@ -33,7 +33,7 @@ def test_no_sequence_raises_and_each_folder_goes_on(tmp_path: Path) -> None:
 
 
 def two_threads(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(attach, "Trainer", Twice)
+    patch.setattr(trainer, "Trainer", Twice)
 
 
 def an_error_in_a_tick(patch: pytest.MonkeyPatch) -> None:

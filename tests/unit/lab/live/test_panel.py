@@ -20,8 +20,7 @@ from uavlab.core.errors import ConfigError, FileError, ResourceError
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 from uavlab.live import comparison
-from uavlab.live.attach import trainer_of
-from uavlab.live.trainer import Trainer
+from uavlab.live.trainer import Trainer, trainer_of
 from uavlab_lab.headless.strip_outputs import WIDGET
 from uavlab_lab.live import panel as module
 from uavlab_lab.live import pictures

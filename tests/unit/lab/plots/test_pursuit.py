@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from uavlab.core.types import tree_map
-from uavlab.envs.pursuit.baselines import chase
-from uavlab.envs.pursuit.env import Pursuit, State
+from uavlab.envs.pursuit import Pursuit, State, chase
 from uavlab_lab.plots import flight, pursuit
 from uavlab_lab.plots.pursuit import draw_flight
 

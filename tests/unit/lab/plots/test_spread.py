@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from uavlab.envs.spread.baselines import assignment
-from uavlab.envs.spread.env import Spread, State
+from uavlab.envs.spread import Spread, State, assignment
 from uavlab_lab.plots import flight, spread
 from uavlab_lab.plots.spread import draw_flight
 

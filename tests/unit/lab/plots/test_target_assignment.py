@@ -5,8 +5,7 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
-from uavlab.envs.target_assignment.baselines import greedy
-from uavlab.envs.target_assignment.env import Assignment, State
+from uavlab.envs.target_assignment.env import Assignment, State, greedy
 from uavlab_lab.plots import flight
 from uavlab_lab.plots.target_assignment import LARGEST, SMALLEST, draw_flight
 

@@ -20,7 +20,7 @@ from tests.support.update_rungs import (
 )
 from uavlab.core.types import Batch, LiveTransition, Transition, Update, leaves, tree_map
 from uavlab.envs.leader_follower.env import LeaderFollower
-from uavlab.envs.pursuit.env import Pursuit
+from uavlab.envs.pursuit import Pursuit
 from uavlab.learners.masac import base, batched, choices, loop
 from uavlab.learners.masac.base import UpdateNoise
 from uavlab.learners.masac.choices import ChoiceMASAC, ChoiceMASACLoop, one_hot

@@ -14,9 +14,8 @@ from tests.support.uneven import NARROW, Uneven
 from tests.support.update_rungs import KINDS, Side, all_numbers, difference, toggled
 from uavlab.core.types import Transition
 from uavlab.learners.masac import FORMS, base, batched
-from uavlab.learners.masac.base import MASACBase, load_policy
+from uavlab.learners.masac.base import MASACBase, load_policy, target_entropy
 from uavlab.learners.masac.batched import MASAC
-from uavlab.learners.masac.entropy import target_entropy
 from uavlab.ops.action_sampling import squashed_gaussian
 
 WIDTHS, ROWS = (2, 2, 3), 16

@@ -14,7 +14,7 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, LiveTransition, Scale, Transition, tree_map
 from uavlab.envs.leader_follower.env import LeaderFollower
-from uavlab.envs.pursuit.env import Pursuit
+from uavlab.envs.pursuit import Pursuit
 from uavlab.learners.masac.base import MASACConfig
 from uavlab.learners.masac.batched import MASAC, actions_of_groups
 from uavlab.learners.masac.choices import CHOICE_FORMS

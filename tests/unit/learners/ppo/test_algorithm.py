@@ -17,14 +17,12 @@ from uavlab.core.types import Batch, EnvSpec, Scale, Steps, tree_map
 from uavlab.envs.target_assignment.env import Assignment
 from uavlab.learners.ppo import algorithm, networks
 from uavlab.learners.ppo.acting import evaluate_actions, load_policy
-from uavlab.learners.ppo.algorithm import PPO, Samples
+from uavlab.learners.ppo.algorithm import MEMORY, PPO, Moments, Samples, row_weights
 from uavlab.learners.ppo.config import IPPOConfig, MAPPOConfig
-from uavlab.learners.ppo.moments import MEMORY, Moments, row_weights
 from uavlab.nets.assignment import of_agents
 from uavlab.nets.attention import LARGE, StackedAttention
 from uavlab.ops.minibatches import minibatches
-from uavlab.runtime.adam import adam_factors
-from uavlab.runtime.grad_step import ADAM_EPS
+from uavlab.runtime.grad_step import ADAM_EPS, adam_factors
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
 

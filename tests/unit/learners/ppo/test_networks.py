@@ -11,7 +11,7 @@ from tests.support.fixtures_mapping import TINY_MISSION
 from tests.support.sighted import Sighted
 from uavlab.core.rng import Streams
 from uavlab.core.types import EnvSpec, MapObs, Scale, tree_map
-from uavlab.envs.spread.env import Spread
+from uavlab.envs.spread import Spread
 from uavlab.envs.target_assignment.env import Assignment
 from uavlab.learners.ppo.acting import make_team
 from uavlab.learners.ppo.config import MAPPOConfig

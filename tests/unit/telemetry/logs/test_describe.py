@@ -9,7 +9,7 @@ import pytest
 from tests.support import ulog_writer
 from uavlab.core.errors import FileError
 from uavlab.telemetry.logs.columns import INPUTS
-from uavlab.telemetry.logs.describe import describe, mean_rate
+from uavlab.telemetry.logs.draft import describe, mean_rate
 
 FOREIGN = (
     "no column of a flight found: write a mapping: uavlab flights describe {} --write-mapping a.yaml, "

@@ -9,9 +9,8 @@ import pytest
 from pyarrow import parquet
 
 from uavlab.core.errors import FileError
-from uavlab.telemetry.logs import columnar_readers, parquet_pages, raw
-from uavlab.telemetry.logs.columnar_readers import read_parquet
-from uavlab.telemetry.logs.parquet_pages import unpacked_bytes
+from uavlab.telemetry.logs import columnar_readers, raw
+from uavlab.telemetry.logs.columnar_readers import read_parquet, unpacked_bytes
 
 ROWS = 2_000_000
 FORMS: list[dict[str, Any]] = [
@@ -77,7 +76,7 @@ def test_a_limit_that_believes_the_footer_is_caught(lie: Path, monkeypatch: pyte
 
 
 def test_pages_are_counted(lie: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet_pages, "MOST_PAGES", 0)
+    monkeypatch.setattr(columnar_readers, "MOST_PAGES", 0)
     with pytest.raises(FileError, match="no Parquet file: more than 0 pages; copy or save it again"):
         read_parquet(lie, ["time"])
 
@@ -87,10 +86,14 @@ def test_pages_are_counted(lie: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_damaged_header_is_refused(header: bytes) -> None:
     with pytest.raises((ValueError, KeyError)):
-        parquet_pages._page(header)
+        columnar_readers._page(header)
 
 
 def test_a_header_by_hand() -> None:
     nested = b"\x2c" + b"\x15\x04\x18\x02ab\x11\x17" + bytes(8) + b"\x00"
-    assert parquet_pages._page(b"\x15\x00\x15\x90\x03\x15\x40" + nested + b"\x00rest") == (200, 32, 7 + len(nested) + 1)
-    assert parquet_pages._page(b"\x05\x04\x0a\x15\x02\x00")[:2] == (5, 1)  # a field by its number
+    assert columnar_readers._page(b"\x15\x00\x15\x90\x03\x15\x40" + nested + b"\x00rest") == (
+        200,
+        32,
+        7 + len(nested) + 1,
+    )
+    assert columnar_readers._page(b"\x05\x04\x0a\x15\x02\x00")[:2] == (5, 1)  # a field by its number

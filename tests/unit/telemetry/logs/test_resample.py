@@ -8,10 +8,10 @@ import pytest
 
 from tests.support import ulog_writer
 from uavlab.core.errors import ConfigError, FileError
-from uavlab.telemetry.logs import resample as module
+from uavlab.telemetry import flights as module
+from uavlab.telemetry.flights import resample
 from uavlab.telemetry.logs.log import Log, Signal, read_log
 from uavlab.telemetry.logs.raw import Group
-from uavlab.telemetry.logs.resample import resample
 
 NAN = float("nan")
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from uavlab.core.errors import FileError
+from uavlab.telemetry.flights import resample
 from uavlab.telemetry.logs.columns import INPUTS
-from uavlab.telemetry.logs.describe import describe
+from uavlab.telemetry.logs.draft import describe
 from uavlab.telemetry.logs.log import read_log
-from uavlab.telemetry.logs.resample import resample
 
 FOLDER = os.environ.get("UAVLAB_ULOGS")
 LOGS = sorted(Path(FOLDER).glob("*.ulg")) if FOLDER else []

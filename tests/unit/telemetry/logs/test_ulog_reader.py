@@ -11,7 +11,7 @@ import pyulog
 from tests.support import ulog_writer
 from uavlab.core.errors import FileError
 from uavlab.telemetry.logs import ulog_reader
-from uavlab.telemetry.logs.describe import describe
+from uavlab.telemetry.logs.draft import describe
 from uavlab.telemetry.logs.log import read_log, read_raw
 from uavlab.telemetry.logs.raw import RawLog
 from uavlab.telemetry.logs.ulog_reader import MOST_FIELDS, walk

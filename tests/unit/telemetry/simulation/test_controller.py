@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from uavlab.telemetry.simulation.controller import (
+from uavlab.telemetry.simulation.flights import (
     LEGS,
     PEAK,
     Autopilot,

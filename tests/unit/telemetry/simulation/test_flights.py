@@ -12,13 +12,13 @@ from uavlab.core.rng import Streams
 from uavlab.ops.geometry import conjugate, multiply, rotate
 from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, TRUTH
 from uavlab.telemetry.simulation import flights
-from uavlab.telemetry.simulation.controller import Reference
 from uavlab.telemetry.simulation.flights import (
     HOLD,
     ONCE,
     RATE,
     Columns,
     Fleet,
+    Reference,
     drift,
     fly,
     gusts,

@@ -1,4 +1,4 @@
-"""An environment that waits, as a slow simulator does: ``uavlab.workers.waiting:Waiting,seconds=0.005``."""
+"""An environment that waits, as a slow simulator does: ``uavlab_lab.waiting:Waiting,seconds=0.005``."""
 
 import time
 from typing import Any

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from uavlab.workers.waiting import Waiting
+from uavlab_lab.waiting import Waiting
 
 
 def test_the_contract_of_gymnasium() -> None:
