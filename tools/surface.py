@@ -112,8 +112,9 @@ def list_settings(presets: Mapping[str, str]) -> dict[str, dict[str, str]]:
 
 def list_toggles() -> dict[str, Any]:
     """Return the rows of ``uavlab toggles`` without what depends on the machine."""
-    rows = read_json("toggles", "--device", "cpu")["rows"]
-    return {row["name"]: {k: v for k, v in row.items() if k not in ("name", "unusable", "notes")} for row in rows}
+    rows = {row.pop("name"): row for row in read_json("toggles", "--device", "cpu")["rows"]}
+    rows["precision"].pop("sets")  # bfloat16 where the processor has instructions for it
+    return {name: {k: v for k, v in row.items() if k not in ("unusable", "notes")} for name, row in rows.items()}
 
 
 def list_keys(value: Any, path: str = "") -> Iterator[str]:

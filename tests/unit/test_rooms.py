@@ -1,0 +1,61 @@
+"""Each room has a budget of lines, and the package a limit of lines and files, so that nothing only grows."""
+
+from tools import surface
+
+BUDGETS = {  # lines of Python; a line above one needs a line less elsewhere in the room, or another number and a reason
+    "docs": 50,
+    "notebooks": 60,
+    "notebooks/uavlab_lab": 11_020,
+    "setup.py": 60,
+    "tools": 6_200,
+    "uavlab": 1_410,
+    "uavlab/benchmarks": 1_180,
+    "uavlab/cli": 1_200,
+    "uavlab/collectors": 1_020,
+    "uavlab/core": 2_350,
+    "uavlab/envs": 3_550,
+    "uavlab/experiment": 6_240,
+    "uavlab/interop": 780,
+    "uavlab/lean": 1_090,
+    "uavlab/learners": 2_850,
+    "uavlab/live": 670,
+    "uavlab/nets": 780,
+    "uavlab/ops": 610,
+    "uavlab/profiling": 480,
+    "uavlab/replay": 790,
+    "uavlab/runtime": 2_770,
+    "uavlab/storage": 1_110,
+    "uavlab/sweeps": 1_360,
+    "uavlab/telemetry": 3_890,
+    "uavlab/testing": 1_010,
+    "uavlab/workers": 1_930,
+}
+PACKAGE, FILES, BESIDE = 37_000, 230, 17_500  # lines and files of ``uavlab``, and lines of all other code but tests
+
+
+def excesses(rooms: dict[str, surface.Size]) -> list[str]:
+    """Return what is over its budget, or has none."""
+    rooms = {name: size for name, size in rooms.items() if name.partition("/")[0] != "tests"}
+    package = [size for name, size in rooms.items() if name.partition("/")[0] == "uavlab"]
+    beside = sum(size.lines for size in rooms.values()) - sum(size.lines for size in package)
+    found = {name: (size.lines, BUDGETS.get(name, 0)) for name, size in rooms.items()}
+    found["uavlab as a whole"] = (sum(size.lines for size in package), PACKAGE)
+    found["files of uavlab"] = (sum(size.files for size in package), FILES)
+    found["all other code"] = (beside, BESIDE)
+    return [f"{name}: {count:,} of {budget:,}" for name, (count, budget) in found.items() if count > budget]
+
+
+def test_every_room_keeps_its_budget() -> None:
+    rooms = surface.measure_rooms()
+    assert excesses(rooms) == []
+    assert set(BUDGETS) <= set(rooms)  # a room that went leaves no budget behind
+
+
+def test_what_grows_is_told() -> None:
+    full = surface.Size(files=1, lines=BUDGETS["uavlab/ops"] + 1, code=0, characters=0)
+    assert excesses({"uavlab/ops": full}) == [f"uavlab/ops: {full.lines:,} of {BUDGETS['uavlab/ops']:,}"]
+    assert excesses({"uavlab/new": full._replace(lines=1)}) == ["uavlab/new: 1 of 0"]
+    whole = {"uavlab/ops": surface.Size(231, 37_001, 0, 0), "tools": surface.Size(1, 17_501, 0, 0)}
+    assert [text.partition(":")[0] for text in excesses(whole)] == [
+        *("uavlab/ops", "tools", "uavlab as a whole", "files of uavlab", "all other code")
+    ]
