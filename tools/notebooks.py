@@ -20,8 +20,9 @@ import plotly.io
 from uavlab.core.errors import ConfigError
 from uavlab.core.installation import ROOT
 from uavlab.storage.machine import describe
+from uavlab_lab.headless.pictures import stills
 from uavlab_lab.headless.runner import notebook_path, run_notebook, short_name
-from uavlab_lab.headless.strip_outputs import figures, read_notebook, stills, strip, write_notebook
+from uavlab_lab.headless.strip_outputs import figures, read_notebook, strip, write_notebook
 
 NOTEBOOKS = ROOT / "notebooks"
 INDEX = NOTEBOOKS / "index.ipynb"

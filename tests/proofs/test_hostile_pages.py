@@ -13,7 +13,7 @@ from tests.support.lab_browser import browsing
 from tests.support.registries import registered_outside
 from tests.unit import test_hostile_strings as renderers
 from uavlab_lab import films
-from uavlab_lab.headless.strip_outputs import draw
+from uavlab_lab.headless.pictures import draw
 
 pytestmark = pytest.mark.browser
 

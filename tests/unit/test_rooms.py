@@ -5,7 +5,7 @@ from tools import surface
 BUDGETS = {  # lines of Python; a line above one needs a line less elsewhere in the room, or another number and a reason
     "docs": 50,
     "notebooks": 60,
-    "notebooks/uavlab_lab": 11_020,
+    "notebooks/uavlab_lab": 11_110,
     "setup.py": 60,
     "tools": 6_200,
     "uavlab": 1_410,

@@ -3,3 +3,5 @@
 from uavlab.core.extras import require
 
 require("lab", "notebooks", "papermill", "nbconvert", "ipykernel")
+
+FIGURE, PICTURE = "application/vnd.plotly.v1+json", "image/svg+xml"  # outputs of a cell that shows a figure

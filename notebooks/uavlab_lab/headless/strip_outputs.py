@@ -9,74 +9,19 @@ plotly figure gets a picture, for pages that run no JavaScript.
 import json
 import re
 import sys
-import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import nbformat
-import plotly.graph_objects as go
-import plotly.io
 
-from uavlab.core.errors import FileError, ResourceError
+from uavlab.core.errors import FileError
 from uavlab.storage.files import read_regular
-from uavlab_lab.plots.flight import freeze
-from uavlab_lab.plots.views import still_views
-
-WIDTH = 900
-
-
-def add_pictures(bundles: Sequence[Any]) -> None:
-    """Add a picture to each bundle of an output that holds a plotly figure."""
-    each = [stills(bundle) for bundle in bundles]
-    texts = iter(draw([still for figures in each for still in figures]))
-    for bundle, figures in zip(bundles, each, strict=True):
-        bundle.pop("image/png", None)
-        bundle[PICTURE] = stack([next(texts) for _ in figures])
-
-
-def draw(figures: Sequence[go.Figure], width: int = WIDTH) -> list[str]:
-    """Draw figures as SVG of this width (px), all by one browser."""
-    with tempfile.TemporaryDirectory() as folder:
-        paths = [Path(folder, f"{number}.svg") for number in range(len(figures))]
-        try:
-            heights = [figure.layout.height for figure in figures]  # plotly ignores them otherwise
-            plotly.io.write_images(list(figures), paths, width=width, height=heights) if figures else None
-        except (RuntimeError, OSError, ValueError) as error:
-            why = " ".join(str(error).split())  # kaleido writes paragraphs
-            raise ResourceError(f"pictures of figures: not drawn ({why}); they need Chromium or Chrome.") from error
-        return [path.read_text(encoding="utf-8") for path in paths]
-
-
-def stack(pictures: Sequence[str]) -> str:
-    """Return one SVG that shows pictures one below the other."""
-    if len(pictures) == 1:
-        return pictures[0]
-    top, parts = 0.0, []
-    for picture in pictures:
-        height = float(re.search(r'height="([\d.]+)"', picture)[1])  # type: ignore[index]
-        parts.append(picture.replace("<svg ", f'<svg y="{top:g}" ', 1))
-        top += height
-    size = f'width="{WIDTH}" height="{top:g}" viewBox="0 0 {WIDTH} {top:g}"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{"".join(parts)}</svg>'
-
-
-def stills(bundle: Any) -> list[go.Figure]:
-    """Return the still figures of an output that holds a plotly figure: one moment of a flight, or every view."""
-    figure = go.Figure(_without_config(bundle[FIGURE]))
-    return [freeze(figure)] if figure.frames else still_views(figure)
-
-
-def _without_config(figure: Any) -> dict[str, Any]:
-    return {key: value for key, value in figure.items() if key != "config"}
-
+from uavlab_lab.headless import FIGURE, PICTURE
 
 LARGEST = 30_000_000  # bytes; a larger notebook is refused
 EXECUTED = 2_000_000_000  # the same for a notebook that this process has executed
 MAX_BYTES = 1_500_000
 MAX_LINES = 25  # lines of code in one cell
-FIGURE = "application/vnd.plotly.v1+json"
-PICTURE = "image/svg+xml"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 FOLDED = "hide-input"
 COPY = "uavlab-last"  # the state of a live panel as HTML with drawings, which pages without styles show as loose text
@@ -85,7 +30,11 @@ HOME = re.compile(r"(?<![\w+/.])(/home/\w|/Users/\w|/root/|[A-Z]:\\+Users\\)")  
 
 
 def read_notebook(path: Path, most: int = LARGEST) -> Any:
-    """Read a notebook of any version, of at most ``most`` bytes, as version 4."""
+    """Read a notebook of any version, of at most ``most`` bytes, as version 4.
+
+    Raises:
+        FileError: The file is missing or not a notebook.
+    """
     try:
         return nbformat.reads(read_regular(path, most).decode(), as_version=4)
     except Exception as e:  # nbformat raises errors of many types for malformed files
@@ -98,6 +47,10 @@ def strip(path: Path) -> tuple[int, int]:
     Widget state (5 MB per live figure), papermill's cells and volatile metadata are removed, also a widget's view, so
     that its text shows instead of an error; execution counts are renumbered from 1. Figures get pictures where one has
     none.
+
+    Raises:
+        FileError: The file is not a notebook.
+        ResourceError: There is no browser to draw pictures.
     """
     before, nb = path.stat().st_size, read_notebook(path)
     nb.metadata = nbformat.from_dict(_kernel())
@@ -116,7 +69,7 @@ def strip(path: Path) -> tuple[int, int]:
             if len(output.get("data", {})) > 1:
                 output.data.pop(WIDGET, None)
     if any(PICTURE not in bundle for bundle in figures(nb)):
-        from uavlab_lab.headless.strip_outputs import add_pictures  # plotly, only where it is needed
+        from uavlab_lab.headless.pictures import add_pictures  # plotly, only where it is needed
 
         add_pictures(figures(nb))
     write_notebook(nb, path)
@@ -136,7 +89,11 @@ def _kernel() -> dict[str, Any]:
 
 
 def find_faults(path: Path) -> list[str]:
-    """Return every reason not to commit this notebook; empty when it may be committed."""
+    """Return every reason not to commit this notebook; empty when it may be committed.
+
+    Raises:
+        FileError: The file is not a notebook.
+    """
     nb, faults = read_notebook(path), []
     if (size := path.stat().st_size) > MAX_BYTES:
         faults.append(f"{size:,} bytes, more than {MAX_BYTES:,}")
