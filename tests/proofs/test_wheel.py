@@ -122,7 +122,7 @@ def test_the_base_says_what_else_is_needed(clean: Path, tmp_path: Path) -> None:
 def test_jupyterlab_finds_our_extension(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     data = f"{wheel.name.removesuffix('-py3-none-any.whl')}.data/data"
-    for folder in ("notebooks/uavlab_lab/labextensions/uavlab", f"{data}/share/jupyter/labextensions/uavlab"):
+    for folder in ("uavlab_lab/labextensions/uavlab", f"{data}/share/jupyter/labextensions/uavlab"):
         assert {f"{folder}/package.json", f"{folder}/static/remoteEntry.js"} <= names
 
 
@@ -130,13 +130,13 @@ def test_notebooks_run_from_the_wheel(wheel: Path, tmp_path: Path) -> None:
     package, folder = tmp_path / "package", tmp_path / "folder"
     folder.mkdir()
     zipfile.ZipFile(wheel).extractall(package)
-    before = sorted(package.rglob("*.ipynb")), sorted(package.glob("uavlab/data/**/*"))
+    before = sorted(package.rglob("*.ipynb")), sorted(package.glob("uavlab_lab/data/**/*"))
     small = ["-p", "updates", "10", "-p", "episodes", "2", "-p", "out_dir", "runs/tour"]
     ended = run(sys.executable, folder, "notebook", "tour", *small, path=package)
     assert ended.code == 0, ended.err
     assert {path.name for path in (folder / "runs").iterdir()} >= {"tour.ipynb", "tour.html", "tour"}
-    assert (sorted(package.rglob("*.ipynb")), sorted(package.glob("uavlab/data/**/*"))) == before
-    (tour,) = (package / "uavlab" / "data" / "notebooks").glob("*_tour.ipynb")
+    assert (sorted(package.rglob("*.ipynb")), sorted(package.glob("uavlab_lab/data/**/*"))) == before
+    (tour,) = (package / "uavlab_lab" / "data" / "notebooks").glob("*_tour.ipynb")
     assert '"outputs": []' in tour.read_text()
 
 
