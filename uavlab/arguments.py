@@ -23,7 +23,6 @@ Trained = Run | TrainedPolicy | str | Path
 
 
 def task_config(task: Any, toggles: Any, settings: Settings | None, options: Settings) -> Config:
-    """Return the settings of a run of a task."""
     name, parameters = name_and_parameters(task)
     return configure(name, *layers(toggles, settings, options, parameters))
 

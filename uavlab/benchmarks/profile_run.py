@@ -161,6 +161,9 @@ def _time(
     return {row["setting"]: row for row in rows}
 
 
+# Advice on update intervals, for one process. A published guide raises the interval while a GPU is utilised to less
+# than 40 %; k updates still follow k steps, so both totals stay. What helps is to step worlds beside updates, or more
+# worlds.
 LITTLE = 0.1  # share of the time below which hiding steps is not worth trying
 ROUND = 10  # updates of a round that the advice suggests
 

@@ -129,7 +129,6 @@ class OutputFile(click.Path):
         self.suffixes = suffixes
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Return the path."""
         path = Path(str(super().convert(value, param, ctx)))
         if path.is_dir():
             self.fail(f"{quote(str(path))} is a folder; name a file in it.", param, ctx)

@@ -44,7 +44,6 @@ def blank_row(env: Env, worlds: Worlds) -> Transition:
 
 
 def replay_bytes(env: Env, config: ReplayConfig, runs: int) -> int:
-    """Return the size of replay (bytes)."""
     row = blank_row(env, start_worlds(env, torch.zeros(1, env.spec.initial_noise)))
     return row_bytes(tree_map(lambda leaf: leaf[None], row)) * config.capacity * runs
 

@@ -39,7 +39,6 @@ def place_of(definition: Any) -> Place:
 
 
 def place_in(module: str, name: str) -> Place:
-    """Return the place of a name in a module."""
     file = getattr(sys.modules.get(module), "__file__", None)
     return Place(module, os.path.realpath(file) if file else module, name)
 

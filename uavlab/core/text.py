@@ -25,7 +25,6 @@ def suggest(name: str, known: Iterable[str], elsewhere: Mapping[str, str] | None
 
 
 def require_known(kind: str, name: Any, known: Iterable[str], where: str = "") -> None:
-    """Return if ``name`` is one of the known names of this kind."""
     names = list(known)
     if name not in names:
         hint = suggest(name if isinstance(name, str) else quote(name), names)

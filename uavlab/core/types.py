@@ -56,7 +56,6 @@ def load_leaves(tree: T, state: dict[str, Tensor], prefix: str) -> T:
 
 
 def where_world(mask: Bool[Tensor, " B"], chosen: Tensor, other: Tensor) -> Tensor:
-    """Return ``chosen`` in worlds where ``mask`` is true, ``other`` elsewhere."""
     return torch.where(mask.view(-1, *[1] * (chosen.dim() - 1)), chosen, other)
 
 

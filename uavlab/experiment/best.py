@@ -60,11 +60,9 @@ class Best:
         self.score = self.score.masked_fill(seeds[:, None], -math.inf)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return all tensors."""
         return {"parameters": self.parameters, "score": self.score, "updates": self.updates}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Restore tensors of a ``state_dict``."""
         for name, tensor in state.items():
             setattr(self, name, tensor.to(self.score.device))
 

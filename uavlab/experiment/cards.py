@@ -23,7 +23,6 @@ SCORE = "eval/"  # how the names of scores begin
 
 
 def run_line(run: "Run") -> str:
-    """Describe a run in a line."""
     where = run.folder or "memory"
     return one_line(f"<Run of {run.config.preset}: {run.status}, update {run.number}, in {where}>")
 
@@ -135,7 +134,6 @@ def trained_card(trained: "TrainedPolicy") -> str:
 
 
 def team_line(team: "TeamPolicy") -> str:
-    """Describe the policy of a team in a line."""
     shapes = ", ".join(" ".join(filter(None, row)) for row in _observations(team))
     return one_line(f"<TeamPolicy of {team.spec.agents} agent(s) on {team.device}: {shapes} -> {_actions(team)}>")
 

@@ -111,7 +111,6 @@ def measure(config: Config, enough_s: float = 4.0) -> Pace:
 
 
 def _times(steps: Iterator[object], rt: Runtime, began: float, enough_s: float) -> Iterator[float]:
-    """Yield the time of each step (s); that of the first one from ``began`` on."""
     last = end = math.inf
     for number, _ in enumerate(steps):
         synchronize(rt.device)

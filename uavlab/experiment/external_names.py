@@ -49,7 +49,6 @@ class Origin:
 
 
 def is_external(name: Any) -> bool:
-    """Return whether a name is that of an external environment."""
     return isinstance(name, str) and ":" in name
 
 

@@ -36,7 +36,6 @@ def connected(run: RankConfig, device: str) -> Iterator[Ranks]:
 
 
 def require_same_settings(ranks: Ranks, preset: str, values: Mapping[str, Any]) -> None:
-    """Check that all ranks have the same settings."""
     own = {"preset": preset, **values}
     if ranks.agree(repr(sorted(own.items(), key=lambda item: item[0]))):
         return

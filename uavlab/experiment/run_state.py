@@ -277,7 +277,6 @@ def decisions(run: "Run") -> list[dict[str, Any]]:
 
 
 def changes_as_json(changes: Iterable[Change]) -> list[dict[str, Any]]:
-    """Return changes as JSON values."""
     return [{**asdict(each), "settings": {k: list(v) for k, v in each.settings.items()}} for each in changes]
 
 

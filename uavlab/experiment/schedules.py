@@ -24,12 +24,18 @@ if TYPE_CHECKING:
     from uavlab.experiment.config import Config
 
 
+# A limit of an alarm is a number, or relative to the rows before: a robust z-score. The rows before exclude those that
+# are judged, and those of former stages of a curriculum, where figures differ for good reason.
 MEDIAN_OF_NORMAL = 0.6745  # the median distance from the median, in standard deviations
 FEWEST = 10  # rows before, without which there is no relative limit
 SMALLEST = 0.01  # of the median: the least deviation, for figures that hardly varied
 LIMITS = ("above", "below", "rise", "fall")
 
 Row = Mapping[str, Any]
+
+
+# Learning rates fall as by torch.optim.lr_scheduler.ReduceLROnPlateau with a relative threshold, for scores of either
+# sign.
 
 
 @dataclass(frozen=True)
@@ -341,7 +347,6 @@ def _is_scored(row: Mapping[str, Any]) -> bool:
 
 
 def gradient_steps(learner: Any) -> list[GradientStep]:
-    """Return the gradient steps of a learner, and of learners that it holds."""
     steps: list[GradientStep] = []
     for _, part in parts(learner):
         if isinstance(part, GradientStep):

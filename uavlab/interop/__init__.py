@@ -138,7 +138,6 @@ def import_torchrl() -> None:
 def _simulator(
     function: str, task: Task, parameters: dict[str, Any], worlds: int = 1, device: torch.device | str = "cpu"
 ) -> Simulator:
-    """Return worlds of a task."""
     env = environment(function, task, parameters)
     if not isinstance(env.spec, EnvSpec):
         name = type(env).__name__

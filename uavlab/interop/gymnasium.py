@@ -124,5 +124,4 @@ def observed(simulator: Simulator) -> dict[str, np.ndarray]:
 
 
 def first_world(obs: dict[str, np.ndarray]) -> Any:
-    """Return the observation of the first world."""
     return bare({name: part[0] for name, part in obs.items()})

@@ -50,12 +50,10 @@ class TeamParallelEnv(ParallelEnv[str, Any, Any]):
             self.state_space = team_observation_space(spec)["state"]  # type: ignore[index]
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
-        """Return the space of what an agent observes."""
         require_known("agent", agent, self.possible_agents, "observation_space: ")
         return self.observation_spaces[agent]
 
     def action_space(self, agent: str) -> spaces.Space[Any]:
-        """Return the space of what an agent does."""
         require_known("agent", agent, self.possible_agents, "action_space: ")
         return self.action_spaces[agent]
 

@@ -107,7 +107,6 @@ class TeamEnvBase(EnvBase):
         return results
 
     def _require_action(self, group: str, tensordict: TensorDictBase) -> Tensor:
-        """Return the actions of a group."""
         action, spec = tensordict.get((group, "action"), None), self.full_action_spec[group, "action"]
         if not isinstance(action, Tensor) or action.shape != spec.shape or action.dtype != spec.dtype:
             got = f"{action.dtype} of shape {tuple(action.shape)}" if isinstance(action, Tensor) else quote(action)

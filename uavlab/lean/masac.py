@@ -97,7 +97,6 @@ class Noise:
         return torch.randn(shape, generator=self.generator)
 
     def integers(self, name: str, limit: int, *shape: int) -> Tensor:
-        """Draw integers from 0 to ``limit`` - 1."""
         return torch.randint(limit, shape, generator=self.generator)
 
 
@@ -253,7 +252,6 @@ class Simulation:
 
 
 def where_worlds(done: Tensor, new: Worlds, old: Worlds) -> Worlds:
-    """Return new worlds where old ones are ``done`` (B)."""
 
     def where(name: str, old_part: Tensor) -> Tensor:
         return torch.where(done.view(-1, *[1] * (old_part.dim() - 1)), getattr(new, name), old_part)

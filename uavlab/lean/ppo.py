@@ -254,7 +254,6 @@ class Simulation:
 
 
 def where_worlds(done: Tensor, new: Worlds, old: Worlds) -> Worlds:
-    """Return new worlds where old ones are ``done`` (B)."""
 
     def where(name: str, old_part: Tensor) -> Tensor:
         return torch.where(done.view(-1, *[1] * (old_part.dim() - 1)), getattr(new, name), old_part)

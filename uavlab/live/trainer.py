@@ -429,6 +429,5 @@ def trainer_in(folder: Path) -> Trainer:
 
 
 def _trainers(folder: Path | None) -> list[Trainer]:
-    """Return the trainers of all runs in a folder."""
     where = folder and folder.resolve()
     return [each for each in TRAINERS if where and each.run.folder and each.run.folder.resolve() == where]

@@ -173,7 +173,6 @@ class StackedAttention(StackedNet):
         t: Float[Tensor, "G columns H"],
         places: Float[Tensor, "G 5 N T U"],
     ) -> Float[Tensor, "G N moves"]:
-        """Return the logits of all pairs and moves."""
         worlds, columns, rows = places.shape[2:]
         own = affine(u, *next(take)).unflatten(1, (worlds, 1, rows))
         other = affine(t, *next(take)).unflatten(1, (worlds, columns, 1))

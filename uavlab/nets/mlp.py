@@ -131,6 +131,8 @@ def affine(
     return torch.bmm(x, weight) + bias if torch.compiler.is_compiling() else torch.baddbmm(bias, x, weight)
 
 
+# Noise on the weights of a last layer (Fortunato et al. 2018, "Noisy Networks for Exploration", factorised Gaussian
+# noise). A row holds the parameters of a network, then the standard deviations of those of its last layer.
 INITIAL_STD = 0.5  # of a weight, times the root of the layer's inputs
 
 

@@ -172,7 +172,6 @@ class ByStage(Store):
         return {"former": self.former, "present": self.stage}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Restore a ``state_dict``."""
         self.set_stage(state["present"], state["former"])
 
 

@@ -15,6 +15,7 @@ from uavlab.runtime.oom_retry import Microbatcher, Rows, join_pieces, reserve, s
 from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.runtime.toggles import Toggles
 
+# Adam as in Kingma and Ba 2015, "Adam: A Method for Stochastic Optimization", algorithm 1, a step count per row.
 ADAM_EPS, BETA1, BETA2 = 1e-5, 0.9, 0.999
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # state of Adam for a parameter
 

@@ -107,7 +107,6 @@ def require_memory(needed: int, what: str, remedy: str, device: torch.device) ->
 
 
 def free_memory(device: torch.device) -> int:
-    """Return the bytes that are free on a device."""
     on_cuda = device.type == "cuda"
     return torch.cuda.mem_get_info(device)[0] if on_cuda else psutil.virtual_memory().available
 

@@ -97,11 +97,9 @@ class Ranks:
         return False
 
     def sum(self, tensor: Shaped[Tensor, "*shape"]) -> Shaped[Tensor, "*shape"]:
-        """Return the sum of the tensors of all ranks."""
         return self.combine(tensor, "sum")
 
     def mean(self, tensor: Shaped[Tensor, "*shape"]) -> Shaped[Tensor, "*shape"]:
-        """Return the mean of the tensors of all ranks."""
         return tensor if self.size == 1 else self.combine(tensor, "sum") / self.size
 
     def max(self, tensor: Shaped[Tensor, "*shape"]) -> Shaped[Tensor, "*shape"]:

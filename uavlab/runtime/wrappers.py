@@ -25,6 +25,8 @@ from torch.utils.checkpoint import checkpoint
 from uavlab.core.errors import ResourceError
 from uavlab.storage.files import json_digest, write_json
 
+# Code that the compiler keeps on the disk is used again only with the digest that it had when it was whole. A marker,
+# which the system unlocks however its process ends, says which compilation did not end.
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"  # names the folder of compiled code
 LIST, MUTEX = "digests.json", "mutex"
 OURS = "uavlab-compiled"  # a folder of this name, and the file in it without which nothing in a folder is removed

@@ -28,7 +28,6 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def read_regular(path: Path, most: int) -> bytes:
-    """Read a file of at most ``most`` bytes."""
     with open_regular(path) as handle:
         raw = handle.read(most + 1)
     if len(raw) > most:

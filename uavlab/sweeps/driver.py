@@ -113,7 +113,6 @@ def row_of(number: int, trial: Trial, result: Result) -> Row:
 
 
 def open_engine(sweep: Sweep) -> AbstractContextManager[Engine]:
-    """Return the engine that a sweep names."""
     if sweep.engine == "ray":
         from uavlab.sweeps.ray_engine import ray_engine
 

@@ -77,7 +77,6 @@ class Sweep:
 
     @cached_property
     def ranges(self) -> Search | None:
-        """What is searched."""
         return None if self.search is None else Search(**self.search)
 
     @property

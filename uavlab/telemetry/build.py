@@ -209,7 +209,6 @@ def learner(config: Settings, sets: DataSplit, rng: Streams, rt: Runtime) -> For
 def source(
     config: Settings, task: Telemetry, sets: DataSplit, learner: object, snapshot: object, rng: Streams, rt: Runtime
 ) -> WindowSource:
-    """Build the source of windows."""
     return WindowSource(task, config.source, rng, rt, sets)
 
 

@@ -188,7 +188,6 @@ class Forecast:
 
 
 def predictor(net: StackedTCN, parameters: Float[Tensor, "R 1 P"]) -> Forecast:
-    """Return the forecast of ``Forecaster.parameters``."""
     sizes = [net.count, len(TARGETS), net.inputs, net.inputs, net.outputs, net.outputs]
     theta, log_variance, center, spread, out_center, out_spread = parameters[:, 0].split(sizes, 1)
 

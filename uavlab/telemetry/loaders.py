@@ -49,7 +49,6 @@ class DiskDataset:
         return int(self.bounds[-1])
 
     def append(self, flights: FlightDataset) -> None:
-        """Append flights."""
         for name in FIELDS:
             values = getattr(flights, name).cpu().float().contiguous().numpy()
             self.widths[name] = values.shape[1]
@@ -93,7 +92,6 @@ class DiskDataset:
         )
 
     def to_memory(self) -> FlightDataset:
-        """Return the flights in host memory."""
         return FlightDataset(**{name: self._read(name, 0, self.rows) for name in FIELDS}, bounds=self.bounds)
 
     def _read(self, name: str, begin: int, most: int) -> Tensor:

@@ -72,7 +72,6 @@ class Description:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Description":
-        """Return the description that ``as_json`` wrote."""
         agents = tuple(Agent(**{**agent, "bounds": tuple(agent["bounds"])}) for agent in values["agents"])
         return cls(**{**values, "agents": agents, "notes": tuple(values["notes"])})
 

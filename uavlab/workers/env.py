@@ -276,7 +276,6 @@ class External:
         ]
 
     def _observations(self, rows: Rows, like: Tensor) -> Any:
-        """Return observations of rows, of the type of ``like``."""
         obs = torch.from_numpy(rows.obs).to(like)
         return ChoiceObs(obs, torch.from_numpy(rows.legal).to(like.device)) if self.spec.choices else obs
 

@@ -47,11 +47,9 @@ class Adapter:
         self.possible_agents = tuple(self.spaces)
 
     def observation_space(self, agent: str) -> Any:
-        """Return the space of an agent's observations."""
         return self.spaces[agent][0]
 
     def action_space(self, agent: str) -> Any:
-        """Return the space of an agent's actions."""
         return self.spaces[agent][1]
 
     def close(self) -> None:

@@ -31,7 +31,6 @@ class HostMapping(Mapping):
         require("mapping", "maps=host", "cv2")
 
     def observe(self, state: State) -> MapObs:
-        """Return the observations of ``Mapping.observe``."""
         beliefs = ((part + 1) / 2 for part in (state.mean, state.footprint))
         parts = (np.asarray(part) for part in (state.place, state.link, *beliefs, state.remaining))
         channels = [self._channels(*mission) for mission in zip(*parts, strict=True)]

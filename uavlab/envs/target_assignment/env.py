@@ -63,6 +63,10 @@ def with_one(legal: Bool[Tensor, "B E"]) -> Bool[Tensor, "B E"]:
     return legal | (first & ~legal.any(1, keepdim=True))
 
 
+# The reward of largesone/uav-task-path-planning, by the one definition of congestion here. Some terms have no
+# counterpart: -75 for a move that does nothing, because such moves are masked; what an approach earns; the terms of
+# collaboration and inefficiency, of which only ranges are known. Costs of distance and time grow in proportion up to
+# the ends of their ranges.
 SATISFIED, ALL, FIRST = 100.0, 200.0, 5.0  # a target, all targets, the first UAV at a target
 MILESTONES = {0.25: 0.5, 0.5: 1.0, 0.75: 1.5, 0.9: 2.0}  # by completion; and at each decision
 PROGRESS = 0.2  # times completion

@@ -6,7 +6,7 @@ choose moves, ``choices.py`` takes the expectation over a_i):
 * target      y_i = r_i + gamma (1 - d_i) (min_k Q'_ik(s', a') - alpha_i log pi_i(a'_i | o'_i))         ``targets``
 * critics     minimize the mean of (Q_ik(s, a) - y_i)^2 over rows and both critics k                  ``critic_loss``
 * actor       minimize the mean of alpha_i log pi_i(a_i | o_i) - min_k Q_ik(s, a), only a_i varying      ``actor_loss``
-* temperature minimize -log alpha_i (log pi_i + target entropy), see ``entropy.py``                ``temperature_loss``
+* temperature minimize -log alpha_i (log pi_i + target entropy), see ``target_entropy``            ``temperature_loss``
 * targets     theta' <- theta' + tau (theta - theta')                                                       ``update``
 
 Critics that a group shares (``critic=shared``) have one value Q_gk(s, a) for all its agents, and minimize the mean of
@@ -58,6 +58,9 @@ from uavlab.runtime.grad_step import MOMENTS, CompiledStep, GradientStep, Rows
 from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.runtime.runtime import Runtime
 
+# The size of rewards: m_t = m_{t-1} + (mean of r^2 in batch t - m_{t-1}) / min(t, 1000), the mean over all batches at
+# first, and later over about the last thousand. Rewards are not shifted: in tasks that end, a constant says whether to
+# go on.
 MEMORY = 1000  # batches
 
 
@@ -101,7 +104,6 @@ def to_rows(tensors: Sequence[Tensor], count: int) -> Float[Tensor, "count P"]:
 
 
 def from_rows(rows: Float[Tensor, "count P"], like: Sequence[Tensor]) -> list[Tensor]:
-    """Return rows in the form of the tensors ``like``."""
     sizes = [tensor.numel() for tensor in like]
     places = torch.arange(sum(sizes), device=rows.device).split(sizes)
     order = to_rows([place.view(tensor.shape) for place, tensor in zip(places, like, strict=True)], len(rows))
@@ -154,6 +156,8 @@ def number_of(name: str) -> int:
     return int(first) if first.isdigit() else 0
 
 
+# Entropy, and the target to which temperatures regulate it. Where agents choose moves, both are means over the rows in
+# which an agent has more than one legal move: in other rows no policy has entropy.
 SHARE = 0.25  # of the entropy of a free choice among the legal moves
 TINY = torch.finfo(torch.float32).tiny
 
@@ -423,7 +427,6 @@ class MASACBase(ABC):
 def evaluate_actors(
     net: Evaluate, theta: Theta, obs: Float[Tensor, "R N A O"], networks: tuple[int, ...]
 ) -> Float[Tensor, "R N A E"]:
-    """Evaluate the actor of each agent."""
     runs, rows, agents, features = obs.shape
     weights = map_tensors(lambda tensor: per_agent(tensor, runs, networks).flatten(0, 1), theta)
     flat = obs.transpose(1, 2).reshape(runs * agents, rows, features)

@@ -225,7 +225,6 @@ class MASACLoop(MASACBase):
 
 
 def mean_of(numbers: Sequence[Tensor]) -> Tensor:
-    """Return the mean of tensors; a single one as it is."""
     return numbers[0] if len(numbers) == 1 else torch.stack(list(numbers)).mean(0)
 
 

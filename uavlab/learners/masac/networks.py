@@ -70,5 +70,4 @@ def map_tensors(fn: Callable[[Tensor], Any], theta: Theta) -> Theta:
 
 
 def list_tensors(theta: Theta) -> list[Tensor]:
-    """List all tensors."""
     return [theta] if isinstance(theta, Tensor) else [tensor for part in theta for tensor in list_tensors(part)]

@@ -15,7 +15,7 @@ With ``memory``, V and pi_i also depend on a GRU's memory of the episode so far.
 batch and end at its start, where the memory is a number like any other (truncated backpropagation through time), and at
 the start of an episode. Minibatches are of whole worlds.
 
-With ``noisy``, pi_i of a batch and of the update on it has the same noise on its weights (``nets.noisy``).
+With ``noisy``, pi_i of a batch and of the update on it has the same noise on its weights (``nets.mlp``).
 
 Source:
     Schulman et al. 2017, "Proximal Policy Optimization Algorithms", eq. 7; central critics and the normalisation of
@@ -48,6 +48,7 @@ from uavlab.runtime.grad_step import Rows
 from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.runtime.runtime import Runtime
 
+# Moving moments of returns, by which critics learn normalised values. Rows that are not live do not count.
 MEMORY = 0.9  # weight of the past in the moving moments of returns, per update
 MIN_STD, MIN_RATIO = 1e-6, 1e-4  # smallest standard deviation, and that of returns relative to their mean
 

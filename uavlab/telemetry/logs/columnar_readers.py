@@ -22,6 +22,8 @@ from uavlab.core.errors import FileError
 from uavlab.core.extras import require
 from uavlab.telemetry.logs.raw import Group, RawLog, open_log, quote_name, require_columns, require_rows, require_size
 
+# Sizes in the headers of Parquet's pages, in Thrift's compact protocol: pyarrow allocates them, whatever the footer
+# says.
 HEADER = 2**16  # bytes; the header of a page of numbers has less than 200
 MOST_PAGES = 1_000_000
 DEEPEST = 8  # structs within each other
@@ -115,7 +117,6 @@ BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedEr
 
 
 def read_npz(path: Path, needed: Collection[str], others: bool = True) -> RawLog:
-    """Read an NPZ file."""
     with open_log(path) as handle:
         try:
             archive = zipfile.ZipFile(handle)

@@ -1,4 +1,4 @@
-"""Reader of text tables in UTF-8, whose layout ``table_layout`` finds.
+"""Reader of text tables in UTF-8, whose layout is found from its lines.
 
 Numbers have a decimal point; cells may be empty; lines that begin with ``#`` are skipped. Lines are counted from 1, as
 in editors.
@@ -21,6 +21,7 @@ from uavlab.core.text import quote
 from uavlab.telemetry.logs.columns import UNITS
 from uavlab.telemetry.logs.raw import Group, RawLog, open_log, quote_name, require_columns, require_rows, require_size
 
+# The names of columns are the first line with as many cells as the rows of numbers after it.
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", " ": "blanks"}
 SAMPLE = 5000  # rows among which the names are looked for
 NUMBER = re.compile(r"\s*[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|inf(inity)?)\s*", re.IGNORECASE | re.ASCII)

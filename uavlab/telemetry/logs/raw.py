@@ -78,7 +78,6 @@ class RawLog:
 
 @contextmanager
 def open_log(path: Path) -> Iterator[BufferedReader]:
-    """Open a log for reading."""
     try:
         with open_regular(path) as handle:
             size = os.fstat(handle.fileno()).st_size
