@@ -7,11 +7,16 @@ from dataclasses import fields, replace
 
 import pytest
 
+from tests.support.fake_device import CUDA, fake_device
 from tests.support.fixtures_mapping import SMALL, TINY_MISSION
+from uavlab.collectors.on_policy import OnPolicyCollector, RolloutConfig
+from uavlab.core.rng import Streams
+from uavlab.core.types import leaves
 from uavlab.envs.leader_follower.env import PUBLISHED, LeaderFollower
 from uavlab.envs.mapping.env import Mapping
 from uavlab.envs.mapping.numpy_reference import HostMapping
 from uavlab.experiment.build import ENVIRONMENTS, EPISODES
+from uavlab.runtime.runtime import Runtime
 from uavlab.testing import check_env
 
 STEPS = {"slow_leader_follower": 5, "mapping": 12, "assignment": 20}  # of slow worlds
@@ -40,6 +45,15 @@ def check_variant(name: str, steps: int) -> None:
 @pytest.mark.parametrize("name", FLYING)
 def test_registered_environments(name: str) -> None:
     check_registered(name, STEPS.get(name, 40))
+
+
+@pytest.mark.parametrize("name", FLYING)
+def test_a_step_stays_on_the_device_of_its_worlds(name: str) -> None:
+    env = SMALLER.get(name, ENVIRONMENTS[name].kind())
+    with fake_device(strict=False):
+        source = OnPolicyCollector(env, None, RolloutConfig(2), Streams((0,), device=CUDA), Runtime(CUDA))
+        result = source.world_step()()
+        assert all(leaf.is_cuda for part in result for _, leaf in leaves(part))
 
 
 @pytest.mark.parametrize("name", VARIANTS)

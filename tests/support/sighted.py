@@ -80,7 +80,7 @@ class Sighted:
         spec, cells = self.spec, (agents[:, None] * MOVES + torch.arange(MOVES, device=place.device))
         cells = cells.repeat(len(place), 1, 1)
         number = agents.to(clue.dtype).expand(len(place), -1)
-        seen = torch.stack((5 + 0.1 * clue[..., 1], torch.full_like(number, 2.0), number), -1)
+        seen = torch.stack((5 + 0.1 * clue[..., 1], torch.full_like(number, 2.0), number), -1)[..., :FEATURES]
         return ul.MapObs(
             maps=torch.stack((marks, torch.ones_like(marks)), 2),
             team=marks.sum(1, keepdim=True) if spec.team else None,

@@ -1,11 +1,14 @@
 """What registrations promise before anything is built is there afterwards; a survey, computed again from its draws."""
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from tests.support import sighted
 from tests.support.fixtures_config import tiny
 from tests.support.lockstep import ThreadRank, together
 from uavlab.collectors import entries
@@ -19,6 +22,7 @@ from uavlab.experiment import build
 from uavlab.experiment.config import configure
 from uavlab.learners.masac.batched import MASAC
 from uavlab.learners.ppo.recurrent import TeamMemoryPolicy
+from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import TOGGLES
 
 ENV = LeaderFollower(sight=1, horizon=12)
@@ -36,6 +40,36 @@ def test_the_pace_counts_agent_steps_of_an_update() -> None:
     missions = configure("mapping_quick", {"worlds": 2})
     moves = 2 * missions.env.spec.horizon * missions.env.spec.agents
     assert missions.task.collector.pace(missions) == (moves, "agent-steps")
+
+
+@pytest.mark.parametrize(
+    ("preset", "own", "steps", "agents"),
+    [
+        ("spread", {"learner": "masac", "world_steps": 5, "learning_starts": 20}, 10 * 5 * 4 + 20, 3),
+        ("spread", {"learner": "mappo", "rollout_steps": 5}, 10 * 5 * 4, 3),
+        ("mapping", {"learner": "coma", "measurements": 6}, 10 * 5 * 4, 4),  # 5 moves between 6 measurements
+    ],
+)
+def test_a_plan_is_arithmetic(preset: str, own: dict[str, Any], steps: int, agents: int) -> None:
+    config = configure(preset, own, {"worlds": 4, "updates": 10})
+    planned = config.task.collector.plan(config)
+    assert (planned["world_steps_per_run"], planned["agent_steps_per_run"]) == (steps, steps * agents)
+
+
+def test_few_worlds_stand_for_many() -> None:
+    many = configure("mapping", {"worlds": 16, "runs": 2})
+    trial = many.task.collector.trial(many)
+    assert (trial.config.source.worlds, trial.times, trial.size) == (2, 8.0, "2 of 16 worlds")
+    few = configure("mapping", {"worlds": 2})
+    assert few.task.collector.trial(few).times == 1.0
+
+
+def test_random_steps_before_the_first_update_are_cut() -> None:
+    long = configure("leader_follower", {"learning_starts": 50_000, "worlds": 64})
+    trial = long.task.collector.trial(long)
+    assert (trial.config.source.learning_starts, trial.apart) == (6_400, "50,000 random steps")
+    usual = configure("leader_follower")
+    assert usual.task.collector.trial(usual).config == usual
 
 
 @pytest.mark.parametrize("name", ["off_policy", "on_policy", "windows"])
@@ -75,6 +109,14 @@ def test_survey_gives_constant_features_scale_one() -> None:
     inputs = survey(Blind(), Streams((3,), dtype=torch.float64))
     close(inputs.center, torch.full((1, 2, 7), math.pi, dtype=torch.float64))
     assert inputs.spread.unique().tolist() == [1]
+
+
+@pytest.mark.parametrize("features", [0, 1, 3])
+def test_what_is_seen_beside_maps_is_surveyed(features: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sighted, "FEATURES", features)
+    config = SimpleNamespace(env=sighted.Sighted(features=features > 0))
+    scale = COLLECTORS["fixed_length"].data(config, Streams((3, 8)), Runtime())
+    assert (0 if scale is None else scale.center.shape[-1]) == features
 
 
 def test_a_policy_with_memory_does_not_fill_replay(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from uavlab.collectors.on_policy import OnPolicyCollector, RolloutConfig
 from uavlab.core.errors import DivergedError
 from uavlab.core.rng import Streams
 from uavlab.core.types import MapObs, tree_map
+from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.ops.action_sampling import sample_in_turn
 from uavlab.runtime.runtime import Runtime
 
@@ -48,6 +49,25 @@ def test_chosen_moves_are_legal_and_never_the_same_place() -> None:
     assert legal.all()
     took = data.obs.target_cell.gather(-1, data.action[..., None])[..., 0].sort(-1).values
     assert (took[..., 1:] != took[..., :-1]).all()
+
+
+def test_the_step_that_is_timed_takes_first_legal_moves() -> None:
+    env, rng = TINY_MISSION, Streams((0, 3))
+    state = env.initial(rng.uniform("start", 4, env.initial_noise).flatten(0, 1))
+    noise = rng.uniform("step", 4, env.step_noise).flatten(0, 1)
+    first = torch.tensor([[legal.index(True) for legal in world] for world in env.observe(state).legal.tolist()])
+    after = env.transition(state, first, noise)
+    _, obs, reward, _ = source().world_step()()
+    assert torch.equal(obs.maps, env.observe(after).maps)
+    assert torch.equal(reward, env.reward(state, first, after))
+
+
+def test_the_step_that_is_timed_does_nothing_where_actions_are_continuous() -> None:
+    env = LeaderFollower()
+    state = env.initial(Streams((0, 3)).uniform("start", 4, env.spec.initial_noise).flatten(0, 1))
+    after, *_ = source(env=env).world_step()()
+    assert torch.equal(after.heading, state.heading)
+    assert not after.action.any()
 
 
 def test_runs_draw_from_their_own_streams() -> None:

@@ -81,22 +81,6 @@ def test_a_run_of_one_update() -> None:
     assert (pace.measured, pace.warm_up_s < pace.seconds) == (1, True)
 
 
-def test_few_worlds_stand_for_many() -> None:
-    many = configure("mapping", {"worlds": 16, "runs": 2})
-    trial = many.task.collector.trial(many)
-    assert (trial.config.source.worlds, trial.times, trial.size) == (2, 8.0, "2 of 16 worlds")
-    few = configure("mapping", {"worlds": 2})
-    assert few.task.collector.trial(few).times == 1.0
-
-
-def test_random_steps_before_the_first_update_are_cut() -> None:
-    long = configure("leader_follower", {"learning_starts": 50_000, "worlds": 64})
-    trial = long.task.collector.trial(long)
-    assert (trial.config.source.learning_starts, trial.apart) == (6_400, "50,000 random steps")
-    usual = configure("leader_follower")
-    assert usual.task.collector.trial(usual).config == usual
-
-
 def test_no_log_is_read_for_an_estimate(tmp_path: Path) -> None:
     for number in range(5):
         (tmp_path / f"{number}.csv").write_text("damaged")

@@ -141,6 +141,13 @@ def test_patches_are_the_same_compiled() -> None:
     assert torch.equal(compiled(x), extract_patches(x, 2))
 
 
+def test_a_filter_has_a_bias_for_each_channel_that_it_gives() -> None:
+    layers = NET.by_layer
+    assert layers["layer_1"] == {"weight": (4, 4, 3, 4), "bias": (4,)}
+    assert layers["layer_4"] == {"weight": (8, 6), "bias": (6,)}
+    assert sum(math.prod(shape) for layer in layers.values() for shape in layer.values()) == NET.count
+
+
 def test_the_published_network_has_the_published_size() -> None:
     unused = 256 * 256 + 256  # a layer that is defined there and never called
     assert PUBLISHED.count == 2_275_846 - unused

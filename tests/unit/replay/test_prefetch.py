@@ -1,6 +1,7 @@
 """A batch drawn in advance: one at a time, waited for, and ordered between streams on a GPU."""
 
 import threading
+import time
 import weakref
 from contextlib import contextmanager
 from typing import Any
@@ -42,6 +43,14 @@ def test_start_returns_before_the_batch_is_drawn() -> None:
     prefetcher.start(draw)  # returns while it waits
     go.set()
     assert prefetcher.take() is one
+
+
+def test_draws_follow_one_another_even_if_the_first_takes_longer() -> None:
+    prefetcher, order = Prefetcher(CPU, threaded=True), []
+    for number, pause_s in ((1, 0.3), (2, 0.0)):
+        prefetcher.start(lambda n=number, s=pause_s: time.sleep(s) or order.append(n) or batch(n))
+    assert prefetcher.take() is not None
+    assert order == [1, 2]
 
 
 @pytest.mark.parametrize("threaded", [False, True])

@@ -132,3 +132,10 @@ def test_the_plan_flies_whoever_is_there() -> None:
 def test_numbers_that_cannot_be(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         configure("leader_follower", changes)
+
+
+def test_all_may_be_absent() -> None:
+    env = configure("leader_follower", {"present": [0, 1], "present_obstacles": [0, 1]}).env
+    state = env.initial(torch.zeros(1, env.spec.initial_noise))
+    assert env.takes_part(state).tolist() == [[True, False]]
+    assert float(state.clearance.min()) > 1000  # px, farther than any obstacle that is there
