@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.fixtures_config import TINY
 from tests.support.registries import registered
-from uavlab.benchmarks import profile_run, trials
+from uavlab.benchmarks import profile_run
 from uavlab.benchmarks.profile_run import format_profile, profile_preset
 from uavlab_lab.suites import external, mapping, ranks, runs
 from uavlab_lab.suites.update import RUNGS, ladder_suite
@@ -67,7 +67,7 @@ def test_rows_and_scaling_of_external_environments(monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture
 def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "TRIED", {**trials.TRIED, "compile": ()})
+    monkeypatch.setattr(profile_run, "TRIED", {**profile_run.TRIED, "compile": ()})
     monkeypatch.setattr(profile_run, "CYCLES", 4)
 
 

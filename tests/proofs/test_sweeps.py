@@ -139,7 +139,7 @@ import os
 from tests.support.sweeps import small
 from uavlab.core.errors import ConfigError
 from uavlab.sweeps.driver import open_engine
-from uavlab.sweeps.engines import require_cluster
+from uavlab.sweeps.ray_engine import require_cluster
 for modes in ([], ["token", "disabled"]):  # of who tries to join; the second time, Ray is imported already
     with open_engine(small(engine="ray", workers=1)):
         import ray
