@@ -39,5 +39,5 @@ soak: setup ## run the long proofs, for an hour or more; a second call goes on w
 	$(BIN)/python tools/soak.py
 
 clean: ## remove .venv and caches; runs/ stays
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build *.egg-info
-	find uavlab tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf .venv .import_linter_cache .pytest_cache .mypy_cache .ruff_cache build *.egg-info
+	find uavlab notebooks tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

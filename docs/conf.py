@@ -14,7 +14,7 @@ version = release = __version__
 # The root of the repository is the source, so that a link leads to the same page here and in the repository.
 root_doc = "README"
 include_patterns = ["*.md", "docs/*.md", "figures/*.md", "notebooks/*.ipynb"]
-exclude_patterns = [".*", "build", "figures/*/**", "runs", "tests", "tools", "uavlab", "notebooks/uavlab_lab/lessons"]
+exclude_patterns = [".*", "build", "figures/*/**", "runs", "tests", "tools", "uavlab", "notebooks/uavlab_lab"]
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "tools.book.extension"]
 
 myst_enable_extensions = ["dollarmath", "amsmath"]

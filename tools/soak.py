@@ -11,13 +11,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "build" / "soak.json"
+CODE = ("uavlab", "notebooks/uavlab_lab", "tests")
 
 
 def code_version() -> str:
-    """Return the commit, and a digest of the uncommitted changes of the package and its tests."""
+    """Return the commit, and a digest of the uncommitted changes of the packages and their tests."""
     git = ["git", "-C", str(ROOT)]
     commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-    changes = subprocess.run([*git, "diff", "HEAD", "--", "uavlab", "tests"], capture_output=True, check=True).stdout
+    changes = subprocess.run([*git, "diff", "HEAD", "--", *CODE], capture_output=True, check=True).stdout
     return f"{commit} {hashlib.sha256(changes).hexdigest()[:12]}"
 
 

@@ -139,6 +139,7 @@ def sweep(what: Mapping[str, Any] | str | Path, out: str | Path, *, progress: bo
 def run_and_report(spec: Sweep, out: Path, stop: Event, progress: bool = True) -> tuple[SweepTable, Path]:
     """Run a sweep, write its table and its page, and return both; ``stop`` ends it early."""
     require("sweep", "sweep", "pyarrow", "plotly")
+    pages = load_lab("sweep_report", "sweep")  # before hours of trials
     rows, live = [], sys.stderr.isatty() or "ipykernel" in sys.modules
     seconds = 0.5 if live else 60
     bar = tqdm(total=spec.count, unit="trial", disable=not progress, mininterval=seconds, delay=1e-3)  # not yet
@@ -150,4 +151,4 @@ def run_and_report(spec: Sweep, out: Path, stop: Event, progress: bool = True) -
                 bar.write(one_line(f"{row['trial']}: {row['status']}: {row['reason']}"), file=sys.stderr)
     table = SweepTable(out.resolve(), spec, tuple(sorted(rows, key=lambda row: row["number"])))
     table.write()
-    return table, load_lab("sweep_report", "sweep").write_sweep_report(table)
+    return table, pages.write_sweep_report(table)

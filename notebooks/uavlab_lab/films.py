@@ -31,7 +31,7 @@ def require_kind(path: Path) -> None:
 
 
 def write(figure: go.Figure, path: Path) -> None:
-    """Write a figure over an older file: a page, a film (GIF and MP4 on white, WebP on nothing), or a moment."""
+    """Write a figure over an older file: a page, a film (GIF, MP4; WebP without background), or a moment."""
     require_kind(path)
     if path.suffix == ".html":
         page = Page("uavlab flight")

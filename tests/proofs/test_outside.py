@@ -123,7 +123,8 @@ def test_contracts_find_them(proof: Callable[[str, str], None]) -> None:
     passed = [line for line in done.stdout.splitlines() if "PASSED" in line]
     for name in ("drift", "reinforce", "doubled"):
         assert [line for line in passed if name in line.partition("[")[2]], name
-    sources = [*(ROOT / "uavlab").rglob("*.py"), *(ROOT / "tests" / "contracts").rglob("*.py")]
+    folders = ("uavlab", "notebooks/uavlab_lab", "tests/contracts")
+    sources = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     sources += [ROOT / name for name in LONG]
     assert [path for path in sources if re.search(r"drift_quick|\breinforce\b", path.read_text().lower())] == []
     proof(

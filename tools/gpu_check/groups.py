@@ -34,8 +34,9 @@ def environment(device: str, folder: Path) -> Iterator[Case]:
     first = {line: extra for extra, lines in sorted(extras.items(), reverse=True) for line in lines}
     for line, extra in sorted(first.items(), key=lambda each: each[1]):  # two extras may need the same package
         yield Case(f"package {line}", partial(package, line.partition(">=")[0], extra))
-    for part in sorted({path.parent for path in (ROOT / "uavlab").glob("*/__init__.py")}):
-        yield Case(f"import uavlab.{part.name}", partial(import_all, part))
+    for root in (ROOT / "uavlab", ROOT / "notebooks" / "uavlab_lab"):
+        for part in sorted({path.parent for path in root.glob("*/__init__.py")}):
+            yield Case(f"import {root.name}.{part.name}", partial(import_all, part, root.parent))
     yield Case(f"device {device}", partial(describe_device, device))
 
 
@@ -49,9 +50,9 @@ def package(name: str, extra: str) -> str:
         raise RuntimeError("not installed, and nothing runs without it") from error
 
 
-def import_all(part: Path) -> str:
-    """Import every module of a folder."""
-    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in sorted(part.rglob("*.py"))]
+def import_all(part: Path, root: Path) -> str:
+    """Import every module of a folder, by its name below ``root``."""
+    names = [".".join(path.relative_to(root).with_suffix("").parts) for path in sorted(part.rglob("*.py"))]
     for name in names:
         import_module(name.removesuffix(".__init__"))
     return f"{len(names)} modules"

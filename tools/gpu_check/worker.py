@@ -1,6 +1,7 @@
 """One process of the check: runs the cases of a group and writes an event, a line of JSON, before and after each."""
 
 import json
+import re
 import sys
 import time
 import traceback
@@ -10,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-OWN = ("uavlab", "uavlab_lab.lessons", "tests", "tools")
+OWN = ("uavlab", "uavlab_lab", "tests", "tools")
+PLACE = re.compile(r".*/(uavlab/|(?=uavlab_lab/))")  # of a file of the package, or of the one beside the notebooks
 Result = str | tuple[str, dict[str, str]]
 """The figure of a case, and the toggles that fell back with their reasons."""
 
@@ -68,8 +70,8 @@ def describe(error: BaseException) -> str:
     line = f"{type(error).__name__}: {str(error).strip() or 'no message'}".partition("\n")[0]
     if is_missing(error):
         return line
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "/uavlab/" in frame.filename]
-    places = [f"{frame.filename.rpartition('/uavlab/')[2]}:{frame.lineno}" for frame in frames[-2:]]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if PLACE.search(frame.filename)]
+    places = [f"{PLACE.sub('', frame.filename)}:{frame.lineno}" for frame in frames[-2:]]
     return line[:240] + (f" @ {', '.join(places)}" if places else "")
 
 

@@ -1,8 +1,8 @@
 """Optional packages: an error that names the extra to install, raised before a missing one is imported."""
 
 from importlib import import_module
-from importlib.metadata import entry_points
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from uavlab.core.errors import MissingPackageError
@@ -19,8 +19,18 @@ def require(extra: str, what: str, *packages: str) -> None:
         raise MissingPackageError(f"{what}: needs {', '.join(missing)}, not installed; {install_command(extra)}.")
 
 
+def lab_folders() -> list[Path]:
+    """Return the folder of the package beside the notebooks; none if it is not installed."""
+    from importlib.metadata import entry_points  # it brings modules that light commands do without
+
+    specs = [find_spec(entry.value) for entry in entry_points(group="uavlab.lab", name="lab")]
+    return [Path(spec.origin).parent for spec in specs if spec and spec.origin]
+
+
 def load_lab(module: str, what: str) -> Any:
     """Return a module of the package beside the notebooks, which the entry point ``lab`` of ``uavlab.lab`` names."""
+    from importlib.metadata import entry_points  # it brings modules that light commands do without
+
     missing: str | None = "the package of the notebooks"
     for entry in entry_points(group="uavlab.lab", name="lab"):
         try:

@@ -73,6 +73,9 @@ class TeamPolicy:
 
         Returns:
             Actions (B A D) in [-1, 1], or numbers of moves (B A).
+
+        Raises:
+            ConfigError: Observations do not fit, or the policy has memory.
         """
         return self.step(obs, None, generator)[0]
 

@@ -34,10 +34,6 @@ LIMITS = ("above", "below", "rise", "fall")
 Row = Mapping[str, Any]
 
 
-# Learning rates fall as by torch.optim.lr_scheduler.ReduceLROnPlateau with a relative threshold, for scores of either
-# sign.
-
-
 @dataclass(frozen=True)
 class Alarm:
     """A limit of one figure: one of ``above``, ``below``, ``rise`` and ``fall`` is set.
@@ -134,6 +130,8 @@ def _limit(alarm: Alarm, values: Sequence[float]) -> str:
     return f"{how} the {len(before)} rows before"
 
 
+# Learning rates fall as by torch.optim.lr_scheduler.ReduceLROnPlateau with a relative threshold, for scores of either
+# sign.
 @dataclass(frozen=True)
 class Plateau:
     """When learning rates fall, and how far.

@@ -132,7 +132,7 @@ def _check_scale(sets: DataSplit, loader: Loader) -> None:
     if loader == "per_item":  # it normalises window by window
         mean, deviation = (mean - sets.inputs.center) / sets.inputs.spread, deviation / sets.inputs.spread
     for n, (low, wide) in enumerate(zip(mean.tolist(), deviation.tolist(), strict=True)):
-        if not (abs(low) < UNIT_TOLERANCE and abs(wide - 1) < TOLERANCE):
+        if not (abs(low) < UNIT_TOLERANCE and abs(wide - 1) < UNIT_TOLERANCE):
             got, expected = f"mean {low:.3g} and deviation {wide:.3g}", "0 and 1 over the training flights"
             do = "Measure scales on these flights alone, and apply them once."
             _refuse(f"input {n} ({FEATURES[n]})", got, expected, do)

@@ -151,6 +151,9 @@ def check_env(env: Env | str, worlds: int = 7, steps: int = 300) -> EnvReport:
 
     Returns:
         Counts of what was checked, and the sizes of observations, rewards and returns under random actions.
+
+    Raises:
+        ConfigError: The environment breaks the contract, or ``worlds`` or ``steps`` is too small.
     """
     if worlds < 2 or steps < 1:
         refuse("check_env", f"worlds={worlds}, steps={steps}", "worlds >= 2 and steps >= 1", "Leave out both.")

@@ -148,6 +148,9 @@ def check_learner(
         env: An environment or the name of one; None takes the first registered one that the learner fits.
         settings: Any settings but ``seed`` and ``runs``, such as ``device``; small networks make the check fast.
         updates: Largest number of updates on the bandit, which is left out if this is 0 or the learner does not fit.
+
+    Raises:
+        ConfigError: The learner breaks the contract, there is no such learner, or it does not fit the environment.
     """
     settings = settings or {}
     config = _configure(learner, env, settings)

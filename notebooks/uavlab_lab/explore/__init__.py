@@ -11,6 +11,10 @@
 Functions take a run of this process or a folder, and change neither.
 """
 
+from uavlab.core.extras import require
+
+require("lab", "widgets", "plotly", "ipywidgets")
+
 from uavlab_lab.explore.claims import ClaimsBrowser as ClaimsBrowser
 from uavlab_lab.explore.flight import flight_of as flight_of
 from uavlab_lab.explore.presets import PresetPicker as PresetPicker

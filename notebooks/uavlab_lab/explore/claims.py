@@ -58,7 +58,11 @@ class ClaimsBrowser(Panel):
     """
 
     def __init__(self, record: str | Path | None = None) -> None:
-        """Show all claims with the verdicts from a ``record``: by default this machine's, or else the newest."""
+        """Show all claims with the verdicts from a ``record``: by default this machine's, or else the newest.
+
+        Raises:
+            FileError: The record is missing or damaged.
+        """
         if record is None:
             measured, whose = report.newest(report.own_path(build.runtime(RunConfig()).device))
         else:

@@ -21,6 +21,10 @@ def flight_of(run: Run | str | Path, seed: int = 0) -> go.Figure:
     Args:
         run: A run of this process, which may be amid training, or a folder, of which the newest checkpoint flies.
         seed: Seed of the flight.
+
+    Raises:
+        ConfigError: The task has no team that flies, it is no run, or the seed is no whole number from 0 up.
+        FileError: The folder is no run, or has no intact checkpoint.
     """
     if not isinstance(seed, int) or seed < 0:
         raise ConfigError(f"flight_of: got seed={quote(seed)}; expected a whole number from 0 up.")

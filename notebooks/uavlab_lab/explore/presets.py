@@ -35,6 +35,9 @@ class PresetPicker(Panel):
         """Offer all presets, or those of the environment of a ``task``: a preset or an environment.
 
         An environment brings those of its parameters that differ from its defaults as changes.
+
+        Raises:
+            ConfigError: There is no such preset, or the task is neither a name nor an environment.
         """
         name, known = _choices(task)
         self.preset = widgets.Dropdown(
@@ -65,11 +68,19 @@ class PresetPicker(Panel):
         guard(self.status)(self._show)()
 
     def settings(self) -> dict[str, Any]:
-        """Return the changes by name."""
+        """Return the changes by name.
+
+        Raises:
+            ConfigError: A field is not YAML.
+        """
         return {name: yaml_value(field.value, name) for name, field in self.fields.items()}
 
     def config(self) -> Config:
-        """Return the settings of a run: those of the preset with the changes."""
+        """Return the settings of a run: those of the preset with the changes.
+
+        Raises:
+            ConfigError: A change is none of a setting of this preset, or violates its rules.
+        """
         return configure(self.preset.value, self.settings())
 
     def _add(self, _: Any = None) -> None:

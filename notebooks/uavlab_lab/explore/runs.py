@@ -109,6 +109,9 @@ def compare_runs(*runs: Run | str | Path) -> Comparison:
 
     Runs of equal settings and other seeds are pooled, as ``uavlab report`` does. A folder that cannot be read leaves a
     note.
+
+    Raises:
+        ConfigError: There is no run, or none can be read.
     """
     if not runs:
         raise ConfigError("compare_runs: got no run; expected runs or their folders, such as compare_runs('runs/a').")
@@ -163,7 +166,11 @@ class RunComparer(Panel):
     """
 
     def __init__(self, root: str | Path = "runs") -> None:
-        """List the runs below ``root``."""
+        """List the runs below ``root``.
+
+        Raises:
+            ConfigError: ``root`` is no path.
+        """
         if not isinstance(root, str | Path):
             raise ConfigError(f"RunComparer: got {quote(root)}; expected a folder with runs in it, such as 'runs'.")
         self.root = Path(root).expanduser()

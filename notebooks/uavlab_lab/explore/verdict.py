@@ -58,6 +58,10 @@ def verdict(run: Run | str | Path, episodes: int = 0, seed: int = 0) -> Verdict:
         run: A run of this process, or a folder.
         episodes: Episodes of each seed; 0 scores nothing.
         seed: Seed of these episodes.
+
+    Raises:
+        FileError: The folder is no run, or its settings are damaged.
+        ConfigError: It is no run, its environment is not registered here, or a number is out of range.
     """
     files = open_run(run)
     columns = {"last score in training": _last(files)}

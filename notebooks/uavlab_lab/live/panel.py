@@ -226,6 +226,10 @@ def panel(run: Run | str | Path) -> LivePanel:
     Args:
         run: A run, which may train already, or the folder of one: after a restart of the kernel its training goes on
             from its newest checkpoint when somebody presses Start.
+
+    Raises:
+        FileError: The folder is no run.
+        ConfigError: Another process trains the run.
     """
     trainer = trainer_of(run) if isinstance(run, Run) else trainer_in(run_folder(run))
     if trainer.run.rt.monitor is None:

@@ -1,5 +1,9 @@
 """Plotly figures. The picture of an environment is a function under ``uavlab.scene``, in a file imported here."""
 
+from uavlab.core.extras import require
+
+require("lab", "figures", "plotly")
+
 from uavlab_lab.plots import leader_follower as leader_follower
 from uavlab_lab.plots import mapping as mapping
 from uavlab_lab.plots import observations as observations

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from tests.support.cli_runner import uavlab
 from tests.support.fixtures_mapping import SMALL
 from uavlab.core.errors import FallbackWarning, MissingPackageError, UavlabError
-from uavlab.core.extras import install_command, require
+from uavlab.core.extras import install_command, load_lab, require
 from uavlab.envs.mapping import fusion, implementation
 from uavlab.envs.mapping.numpy_reference import HostMapping
 from uavlab.interop import to_gymnasium, to_pettingzoo, to_torchrl
@@ -93,6 +93,15 @@ def test_what_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch
     assert str(caught.value) == 'figures: needs plotly, no_such_package, not installed; pip install "uavlab[lab]".'
     assert isinstance(caught.value, UavlabError)
     assert isinstance(caught.value, ImportError)
+
+
+def test_the_package_beside_the_notebooks_is_found_or_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_lab("seeds", "report").__name__ == "uavlab_lab.seeds"
+    with pytest.raises(ModuleNotFoundError, match=r"uavlab_lab\.mistyped"):  # a fault of ours names no extra
+        load_lab("mistyped", "report")
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **names: ())
+    with pytest.raises(MissingPackageError, match=r"^report: needs the package of the notebooks, not installed; pip"):
+        load_lab("seeds", "report")
 
 
 def host_mapping(path: Path) -> None:

@@ -145,6 +145,7 @@ def ended(pid: int, within_s: float) -> bool:
         (MissingPackageError("fly: needs plotly"), "not tried"),
         (ModuleNotFoundError("No module named 'cv2'", name="cv2"), "not tried"),
         (ModuleNotFoundError("No module named 'uavlab.x'", name="uavlab.x"), "failed"),
+        (ModuleNotFoundError("No module named 'uavlab_lab.x'", name="uavlab_lab.x"), "failed"),
         (ImportError("cannot import name 'x'"), "failed"),
         (RuntimeError("device-side assert"), "failed"),
         (SystemExit(1), "failed"),

@@ -1,6 +1,6 @@
 """Flight logs as checked columns with standard names and units, read from a file of any known format.
 
-Each column keeps its own times, because a vehicle logs its sensors at different rates; ``resample.py`` aligns them.
+Each column keeps its own times, because a vehicle logs its sensors at different rates; ``flights`` aligns them.
 Messages name the line of an error, or its row where a format has no lines.
 """
 
