@@ -25,7 +25,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "tests" / "mutants.json"
 NO_LINE = "no such line"
-NO_TESTS = 5  # exit code of pytest where a file has none that are not soak
+INTERRUPTED, NO_TESTS = 2, 5  # exit codes of pytest; a file may have tests that are all soak
 LIMIT = 900  # seconds of one step of tests; a mutant that hangs is caught
 ACTING, EQUALITY = "tests/contracts/test_acting.py", "tests/contracts/test_equality.py"
 AREAS: dict[str, tuple[list[str], list[str]]] = {  # files of the core, and the tests beside those that mirror them
@@ -144,6 +144,8 @@ def catch(mutant: dict[str, Any], tree: Path) -> str | None:
             return f"no end within {LIMIT} s: {' '.join(present)}"
         if done.returncode not in (0, NO_TESTS):
             failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+            if not failed and done.returncode == INTERRUPTED:
+                return f"{' '.join(present)}: a test is interrupted"
             if not failed:
                 raise RuntimeError(f"{' '.join(present)}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
             return failed[0].partition(" ")[2].partition(" - ")[0]
