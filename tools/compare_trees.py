@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from uavlab.benchmarks.timing import ratio
+from uavlab.benchmarks.timing import ENOUGH, ratio
 
 ROOT = Path(__file__).parents[1]
 MEMBERS = ("learner", "best")
@@ -199,7 +199,10 @@ def compare_presets(trees: Sequence[Tree], options: argparse.Namespace, cwd: Pat
 
 
 def compare_bench(trees: Sequence[Tree], options: argparse.Namespace, cwd: Path) -> list[dict[str, Any]]:
-    """Run a bench suite in both trees in turn; print the median ratio of each time and rate, here over there."""
+    """Run a bench suite in both trees in turn; print the median ratio of each time and rate, here over there.
+
+    A time below 1 and a rate above 1 are better here.
+    """
     suite, records = options.bench, {tree.name: [] for tree in trees}
     command = ["bench", *shlex.split(suite), "--device", "cpu", "--rounds", str(options.samples)]
     for number in range(options.rounds):
@@ -207,7 +210,8 @@ def compare_bench(trees: Sequence[Tree], options: argparse.Namespace, cwd: Path)
             records[tree.name].append(tree.uavlab(*command, cwd=cwd)["rows"])
     here, there = records.values()
     rows = []
-    print(f"{suite:40} {'figure':20} {'here / there':>12} [95 % interval of the median]")
+    ends = "95 % interval of the median" if options.rounds >= ENOUGH else "least and greatest"
+    print(f"{suite:40} {'figure':20} {'here / there':>12} [{ends}]")
     for at, first in enumerate(here[0]):
         label = " ".join(f"{key}={value}" for key, value in first.items() if key in ("agents", "setting", "path"))
         known = there[0][at] if at < len(there[0]) else {}  # another tree may measure less
