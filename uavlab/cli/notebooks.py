@@ -10,7 +10,7 @@ import click
 from uavlab.cli.base import as_json, cli, echo, print_json
 from uavlab.core import installation
 from uavlab.core.errors import ConfigError
-from uavlab.core.extras import lab_folders, load_lab, require
+from uavlab.core.extras import load_lab, require
 from uavlab.core.text import quote
 from uavlab.storage.files import copy_missing
 
@@ -71,11 +71,10 @@ def lab_command(root: Path, *extra: str) -> list[str]:
     JupyterLab neither fetches news and versions nor asks whether it should, unless one's own settings say so; its
     figures follow the width of the page.
     """
-    (lab,) = lab_folders()
     fixed = [
         "--ServerApp.ip=127.0.0.1",
         "--KernelManager.transport_encryption=auto",
-        f"--LabApp.app_settings_dir={lab / 'settings'}",
-        f"--LabApp.extra_labextensions_path={lab / 'labextensions'}",
+        f"--LabApp.app_settings_dir={installation.LAB / 'settings'}",
+        f"--LabApp.extra_labextensions_path={installation.LAB / 'labextensions'}",
     ]
     return [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={Path(root).resolve()}", *extra, *fixed]

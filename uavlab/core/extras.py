@@ -2,7 +2,6 @@
 
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from uavlab.core.errors import MissingPackageError
@@ -17,14 +16,6 @@ def require(extra: str, what: str, *packages: str) -> None:
     """Return if the optional packages that ``what`` needs are installed; none of them is imported."""
     if missing := [package for package in packages if find_spec(package) is None]:
         raise MissingPackageError(f"{what}: needs {', '.join(missing)}, not installed; {install_command(extra)}.")
-
-
-def lab_folders() -> list[Path]:
-    """Return the folder of the package beside the notebooks; none if it is not installed."""
-    from importlib.metadata import entry_points  # it brings modules that light commands do without
-
-    specs = [find_spec(entry.value) for entry in entry_points(group="uavlab.lab", name="lab")]
-    return [Path(spec.origin).parent for spec in specs if spec and spec.origin]
 
 
 def load_lab(module: str, what: str) -> Any:

@@ -11,8 +11,7 @@ from typing import Any
 import psutil
 import torch
 
-from uavlab.core.extras import lab_folders
-from uavlab.core.installation import PACKAGE, ROOT, VERSION
+from uavlab.core.installation import LAB, PACKAGE, ROOT, VERSION
 
 TIMEOUT = 10  # s, of an external program
 NO_CODE = ":(exclude)figures/records"
@@ -64,7 +63,7 @@ def memory(device: torch.device | str) -> dict[str, float]:
 @lru_cache
 def code_digest() -> str:
     """Return twelve hexadecimal digits of the SHA-256 of all modules of this package, and of those that measure."""
-    modules = [path for folder in (PACKAGE, *lab_folders()) for path in sorted(folder.rglob("*.py"))]
+    modules = [path for folder in (PACKAGE, LAB) for path in sorted(folder.rglob("*.py"))]
     return hashlib.sha256(b"".join(path.read_bytes() for path in modules)).hexdigest()[:12]
 
 

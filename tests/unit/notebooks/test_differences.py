@@ -32,8 +32,10 @@ SINGLE = {"precision=bf16": 1e-4}  # in float32, because bfloat16 has no effect 
 ANOTHER = ["interval=20", "prefetch=on", "prefetch=overlap", "priorities=mean", "ratio=4", "world_steps=20", *SINGLE]
 DIFF = re.compile(r"^```diff\n--- ([^\n]+)\n\+\+\+ ([^\n]+)\n(.+?)^```$", re.DOTALL | re.MULTILINE)
 
-NOTEBOOKS = [{each["id"]: each.source for each in read_notebook(path).cells} for path in ROOT.glob("notebooks/*.ipynb")]
-DIFFS = {diff[2]: (diff[1], diff[3], own) for own in NOTEBOOKS for diff in DIFF.finditer(own.get("differences", ""))}
+NOTEBOOKS = [{cell["id"]: cell.source for cell in read_notebook(path).cells} for path in ROOT.glob("notebooks/*.ipynb")]
+DIFFS = {
+    diff[2]: (diff[1], diff[3], cells) for cells in NOTEBOOKS for diff in DIFF.finditer(cells.get("differences", ""))
+}
 PLAIN = Path(masac.__file__).read_text(encoding="utf-8")
 
 
@@ -45,6 +47,12 @@ def patch(title: str) -> str:
         assert source.count(old) == 1, f"{source.count(old)} times in {place}:\n{old}"
         source = source.replace(old, new)
     return source
+
+
+def package_noise(dtype: torch.dtype) -> PackageNoise:
+    noise = PackageNoise()
+    noise.streams = Streams([0], dtype=dtype)
+    return noise
 
 
 def train(source: str, noise: Any) -> dict[str, torch.Tensor]:
@@ -100,9 +108,9 @@ def test_results_are_those_of_the_package(title: str) -> None:
     rt, rng, most = build.runtime(config.run, config.toggles), Streams([0], dtype=dtype), SINGLE.get(title, ROUNDING)
     learner, source = config.task.build(config, rng, rt)
     assert len(list(training(source, learner, rng, rt, 0, UPDATES))) == UPDATES
-    (noise := PackageNoise()).streams, (other := PackageNoise()).streams = (Streams([0], dtype=dtype) for _ in "12")
-    assert largest_difference(ours := train(patch(title), noise), package_numbers(learner)) <= most
-    assert largest_difference(ours, train(PLAIN, other)) > most
+    patched, plain = (train(source, package_noise(dtype)) for source in (patch(title), PLAIN))
+    assert largest_difference(patched, package_numbers(learner)) <= most
+    assert largest_difference(patched, plain) > most
 
 
 def test_windows_are_those_of_the_cell() -> None:

@@ -10,7 +10,6 @@ import torch
 
 from tests.unit.envs.target_assignment.test_env import EXACT, LEVELS, legal_move, noise_of
 from uavlab.envs.target_assignment import env as module
-from uavlab.envs.target_assignment import env as published
 from uavlab.envs.target_assignment.env import Assignment, State
 from uavlab_lab.python_assignment import World
 
@@ -62,7 +61,7 @@ def check_by_hand() -> None:
 
 @pytest.fixture
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(published, "LIMITS", (-10.0, 1000.0))
+    monkeypatch.setattr(module, "LIMITS", (-10.0, 1000.0))
 
 
 def test_two_decisions_by_hand(wide: None) -> None:
@@ -82,7 +81,7 @@ def test_a_reward_is_clipped() -> None:
     ],
 )
 def test_other_numbers_are_noticed(wide: None, name: str, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(published, name, value)
+    monkeypatch.setattr(module, name, value)
     with pytest.raises(AssertionError):
         check_by_hand()
 
@@ -115,6 +114,6 @@ def always_first(real: Callable) -> Callable:
 
 @pytest.mark.parametrize("broken", [without_congestion, always_first])
 def test_mistakes_are_noticed(broken: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "published_reward", broken(published.published_reward))
+    monkeypatch.setattr(module, "published_reward", broken(module.published_reward))
     with pytest.raises(AssertionError, match="not close"):
         check_reference("medium")
