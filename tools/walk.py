@@ -14,6 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -43,7 +44,7 @@ class Walk:
     def moves(self) -> int:
         """How often a call is in another file than the call before it."""
         files = [file for _, file, _ in self.calls]
-        return sum(one != other for one, other in zip(files, files[1:], strict=False))
+        return sum(before != after for before, after in pairwise(files))
 
     def __str__(self) -> str:
         """Return frames, files, moves and depth as text."""
