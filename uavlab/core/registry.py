@@ -87,6 +87,11 @@ class Settings:
         learner: The learner's hyper-parameters.
         toggles: The optimizations.
         env: The environment to train on.
+        values: All settings by name, from which the parts are built.
+        evaluation: The environment on which policies are evaluated.
+        task: The environment, the learner and the collector as they are registered (``uavlab.experiment.build.Task``).
+        usual: The settings that the preset alone would set, with the same learner.
+        chosen: Why sizes that were ``auto`` have their values.
     """
 
     preset: str
@@ -95,6 +100,11 @@ class Settings:
     learner: Any
     toggles: Any
     env: Any
+    values: dict[str, Any]
+    evaluation: Any
+    task: Any
+    usual: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    chosen: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
