@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 
 from uavlab.core.errors import ConfigError, UavlabError
 from uavlab.core.text import quote
-from uavlab.experiment import policy, run_dir, run_state, scores, symptoms
+from uavlab.experiment import policy, run_dir, scores, symptoms
 from uavlab.experiment.config import Config, Device
 from uavlab.experiment.names import run_folder
 from uavlab.experiment.policy import TrainedPolicy
