@@ -126,7 +126,9 @@ def test_a_folder_of_runs_lists_them(tmp_path: Path) -> None:
 def test_a_folder_starts_no_code_that_it_names(here: Path) -> None:
     for preset in ("os:system,command=touch harm", "harm.py:make", "pettingzoo:harm"):
         (here / "harm.py").write_text("open('harm', 'w')\n")
-        (here / "other" / "config.json").write_text(json.dumps({"preset": preset, "values": {}}))
+        stored = {"preset": preset, "values": {}}
+        stored["sha256"] = names.own_digest(stored)
+        (here / "other" / "config.json").write_text(json.dumps(stored))
         for command in (["resume", "other"], ["evaluate", "other"], ["fly", "other"]):
             result = uavlab(*command)
             assert result.code == 2
