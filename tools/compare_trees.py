@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from uavlab.benchmarks.timing import ENOUGH, ratio
+from uavlab.profiling.timing import ENOUGH, ratio
 
 ROOT = Path(__file__).parents[1]
 MEMBERS = ("learner", "best")

@@ -34,7 +34,22 @@ from typing import TYPE_CHECKING, Any
 from uavlab.core.installation import VERSION
 
 if TYPE_CHECKING:
-    from uavlab.api import cross_play, evaluate, export, load, make, resume, start, train, transfer
+    from uavlab.api import (
+        cross_play,
+        evaluate,
+        export,
+        fit,
+        fly,
+        load,
+        make,
+        profile,
+        report,
+        resume,
+        start,
+        sweep,
+        train,
+        transfer,
+    )
     from uavlab.benchmarks.registry import bench, suite
     from uavlab.cli import main
     from uavlab.core.entities import Entities
@@ -59,10 +74,8 @@ if TYPE_CHECKING:
     from uavlab.experiment.transfer import Transfer
     from uavlab.experiment.tuning import Tuning, tuning
     from uavlab.interop import to_gymnasium, to_pettingzoo, to_torchrl
-    from uavlab.measure import fit, profile
     from uavlab.nets.mlp import StackedMLP
     from uavlab.ops.geometry import constant
-    from uavlab.presentation import fly, report, sweep
     from uavlab.registration import baseline, env, learner, preset, toggle
     from uavlab.runtime.oom_retry import Rows
     from uavlab.runtime.runtime import Runtime
@@ -80,7 +93,10 @@ os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 
 _NAMES = {
-    "api": ("cross_play", "train", "start", "resume", "load", "evaluate", "export", "make", "transfer"),
+    "api": (
+        "cross_play", "evaluate", "export", "fit", "fly", "load", "make", "profile", "report", "resume", "start",
+        "sweep", "train", "transfer",
+    ),
     "benchmarks.registry": ("bench", "suite"),
     "cli": ("main",),
     "core.errors": (
@@ -103,10 +119,8 @@ _NAMES = {
     "experiment.tuning": ("Tuning", "tuning"),
     "workers.registration": ("external",),
     "interop": ("to_gymnasium", "to_pettingzoo", "to_torchrl"),
-    "measure": ("fit", "profile"),
     "nets.mlp": ("StackedMLP",),
     "ops.geometry": ("constant",),
-    "presentation": ("fly", "report", "sweep"),
     "registration": ("baseline", "env", "learner", "preset", "toggle"),
     "runtime.oom_retry": ("Rows",),
     "runtime.runtime": ("Runtime",),

@@ -4,32 +4,51 @@ A task is the name of a preset or registered environment, or an environment as a
 of ``uavlab settings PRESET`` and ``uavlab toggles``, from the same defaults. Examples run as tests, one after another.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import fields
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from torch import Tensor
+from tqdm.auto import tqdm
 
-from uavlab.arguments import Settings, Task, Trained, config_of, environment, layers, task_config, trained_policy
 from uavlab.core.errors import ConfigError
+from uavlab.core.extras import load_lab, require
 from uavlab.core.protocols import Env
-from uavlab.core.text import quote
+from uavlab.core.text import one_line, quote
+from uavlab.experiment import fit as search
 from uavlab.experiment import policy as policies
 from uavlab.experiment import scores
 from uavlab.experiment.best import Which
-from uavlab.experiment.config import Config, Device
+from uavlab.experiment.config import Config, Device, Layer, configure, single_layer, toggle_layer
 from uavlab.experiment.cross_play import CrossPlay
 from uavlab.experiment.cross_play import cross_play as meet
 from uavlab.experiment.export import export as export_trained
+from uavlab.experiment.fit import Fit
 from uavlab.experiment.names import run_folder
 from uavlab.experiment.policy import TrainedPolicy
 from uavlab.experiment.progress_bar import OnLog, finish
 from uavlab.experiment.run import Run
+from uavlab.experiment.run_dir import read_config
 from uavlab.experiment.scores import Scores
+from uavlab.experiment.sizes import MOST
 from uavlab.experiment.transfer import Transfer, places_by_size, places_by_stage
 from uavlab.experiment.transfer import transfer as transfer_policy
+from uavlab.registration import name_and_parameters
 from uavlab.runtime.ranks import ALONE, Ranks
+from uavlab.sweeps.driver import run_sweep
+from uavlab.sweeps.spec import Sweep, read_sweep
+from uavlab.sweeps.table import SweepTable
 from uavlab.testing.environment import check_form
+
+Task = str | Env[Any]
+Settings = Mapping[str, Any]
+Trained = Run | TrainedPolicy | str | Path
 
 
 def make(name: str, **parameters: Any) -> Any:
@@ -290,12 +309,6 @@ def transfer(
     return transfer_policy(trained, places, "stage" if stages else "size", episodes, seed, mean_action, policies)
 
 
-def _player(what: Any) -> Any:
-    """Return a trained policy where one is meant, otherwise the name of a baseline or a function."""
-    is_run = isinstance(what, Run | TrainedPolicy | Path) or (isinstance(what, str) and Path(what).exists())
-    return trained_policy("cross_play", what) if is_run else what
-
-
 def export(what: Trained, out: str | Path, *, run: int = 0, agent: int | None = None) -> Path:
     """Write a trained policy to a new file or folder, and return it.
 
@@ -317,3 +330,293 @@ def export(what: Trained, out: str | Path, *, run: int = 0, agent: int | None = 
         ResourceError: A file cannot be written.
     """
     return export_trained(trained_policy("export", what, "cpu"), Path(out), run, agent)
+
+
+def fly(
+    what: Trained | Env[Any],
+    out: str | Path | None = None,
+    *,
+    policy: str | Callable[[Any], Tensor] | None = None,
+    env: Env[Any] | None = None,
+    seed: int = 0,
+    mean_action: bool = False,
+    run: int = 0,
+) -> Any:
+    """Return an animated flight of a team, a plotly figure, and write it to a file if one is named.
+
+    >>> figure = ul.fly(run, "flight.html")
+    >>> baseline = ul.fly(env, policy="random")
+
+    Args:
+        what: A run or its folder; with ``policy`` also a task.
+        out: A page (``.html``), which needs no network, a film (``.gif``, ``.webp``, ``.mp4``), or one moment
+            (``.png``, ``.svg``, ``.pdf``).
+        policy: As in ``evaluate``.
+        env: Environment to fly in, whose team may differ in size; None takes the evaluation task.
+        seed: Seed of the flight.
+        mean_action: Use the mean action, or the likeliest move, instead of sampling.
+        run: Number of the seed among those of the run.
+
+    Raises:
+        ConfigError: The environment cannot be drawn (``ul.scene``) or has no team that flies, or the file has another
+            suffix.
+        MissingPackageError: Packages that draw are not installed.
+        ResourceError: The file cannot be written, or there is no browser to draw a film.
+    """
+    films, flight = load_lab("films", "fly"), load_lab("plots.flight", "fly")
+    if out is not None:
+        films.require_kind(Path(out))
+    if policy is None:
+        trained = trained_policy("fly", what)
+        config, states = trained.config, policies.fly(trained, seed, mean_action, run, env)
+    else:
+        config = config_of(what)
+        states = scores.fly_baseline(config, policy, seed, env)
+    history = list(states)
+    figure = flight.animate(env or config.evaluation, history).update_layout(meta={"steps": len(history) - 1})
+    if out is not None:
+        films.write(figure, Path(out))
+    return figure
+
+
+def report(
+    runs: Trained | Iterable[Trained],
+    out: str | Path | None = None,
+    *,
+    episodes: int = 200,
+    seed: int = 0,
+    mean_action: bool = False,
+    device: Device | None = None,
+) -> Path:
+    """Write one page about runs, finished or not, and return it; what cannot be read of one is left out, and warned of.
+
+    The page needs no network: scores, learning curves, flights, settings, machines, commands. Seeds of runs that differ
+    by their seed alone are pooled, like those of one run.
+
+    >>> ul.report("runs/first", "report.html", episodes=4).name
+    'report.html'
+
+    Args:
+        runs: A run that has a folder, or the folder; or several of these.
+        out: The page; None takes ``report.html`` in the folder of the run, of several in the folder above the first.
+        episodes: Episodes by which each seed is scored.
+        seed: Seed of the episodes and flights.
+        mean_action: Use the mean action, or the likeliest move, instead of sampling.
+        device: Where to evaluate; None takes the device of each run's settings.
+
+    Raises:
+        ConfigError: There is no run, one is kept in memory, or its environment is not registered here.
+        FileError: A folder is no run, or its settings are damaged.
+        MissingPackageError: Packages that draw are not installed.
+        ResourceError: The page cannot be written.
+    """
+    scoring = load_lab("run_files", "report").Scoring(episodes, seed, mean_action, device)
+    folders, page = run_folders("report", runs), None if out is None else Path(out)
+    page, missing = load_lab("report", "report").write_report(folders, page, scoring)
+    for note in missing:
+        warnings.warn(one_line(note), stacklevel=2)
+    return page
+
+
+def sweep(what: Mapping[str, Any] | str | Path, out: str | Path, *, progress: bool = True) -> SweepTable:
+    """Train all trials of a sweep, several at once, in processes of their own; write its table and its page.
+
+    Trials that are complete in the folder are not trained again, others are resumed, so a second call goes on. An
+    interrupt ends all trials after their updates. A sweep of which no trial has a score warns.
+
+    >>> table = ul.sweep(many, "sweeps/rates", progress=False)  # goes on; nothing is left to do
+    >>> mean, low, high = table.compare("lr=0.001", "lr=0.0003")
+
+    Args:
+        what: A YAML file, or a table with its keys; ``uavlab sweep --help`` lists them.
+        out: Folder of the sweep: new, empty, or that of an earlier call.
+        progress: Draw a progress bar.
+
+    Raises:
+        ConfigError: Keys or settings are unknown or wrong, the folder is in use or holds something else, or a Ray
+            cluster cannot be joined.
+        FileError: The result of a trial is damaged; the message says what to delete.
+        MissingPackageError: Packages that draw, search or distribute are not installed.
+        ResourceError: The folder cannot be written.
+    """
+    table, _ = run_and_report(read_sweep(what), Path(out), Event(), progress)
+    if table.failure:
+        warnings.warn(f"sweep: {table.failure}", stacklevel=2)
+    return table
+
+
+def run_and_report(spec: Sweep, out: Path, stop: Event, progress: bool = True) -> tuple[SweepTable, Path]:
+    """Run a sweep, write its table and its page, and return both; ``stop`` ends it early."""
+    require("sweep", "sweep", "pyarrow", "plotly")
+    pages = load_lab("sweep_report", "sweep")  # before hours of trials
+    rows, live = [], sys.stderr.isatty() or "ipykernel" in sys.modules
+    seconds = 0.5 if live else 60
+    bar = tqdm(total=spec.count, unit="trial", disable=not progress, mininterval=seconds, delay=1e-3)  # not yet
+    with bar, closing(run_sweep(spec, out, stop, lambda n: bar.set_description_str(f"{n} at once"))) as ended:
+        for row in ended:
+            rows.append(row)
+            bar.update()
+            if row["status"] not in ("complete", "interrupted"):
+                bar.write(one_line(f"{row['trial']}: {row['status']}: {row['reason']}"), file=sys.stderr)
+    table = SweepTable(out.resolve(), spec, tuple(sorted(rows, key=lambda row: row["number"])))
+    table.write()
+    return table, pages.write_sweep_report(table)
+
+
+def fit(
+    task: Task,
+    *,
+    memory: int | str | None = None,
+    most: int = MOST,
+    margin: float = search.MARGIN,
+    device: Device | None = None,
+    toggles: str | Settings | None = None,
+    settings: Settings | None = None,
+    progress: bool = True,
+) -> Fit:
+    """Measure how many worlds a task should have here, and search for the largest batch that fits into memory.
+
+    Worlds are the fewest whose collector makes nearly as many agent steps per second as with any number. Where an
+    update learns from all steps of its worlds, the fewest minibatches that fit are searched for.
+
+    >>> few = {"capacity": 64, "worlds": 4, "batch": 8, "learning_starts": 8}
+    >>> sizes = ul.fit("spread", memory="100MB", most=4, settings=few, progress=False)
+    >>> sorted(sizes.settings), str(sizes).startswith("worlds 1: ")
+    (['batch', 'worlds'], True)
+
+    Args:
+        task: What is learned.
+        memory: Limit on the bytes of tensors, such as ``"512MB"``; None takes half of what a CPU has free, or what a
+            GPU grants.
+        most: Largest number of worlds, and of rows of a batch, that is tried.
+        margin: Share in [0, 1) of worlds and rows to leave free.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        toggles: As in ``train``.
+        settings: As in ``train``.
+        progress: Print each trial.
+
+    Returns:
+        ``settings`` for ``train``, ``trials``, and ``lines`` that say what was tried, which ``str`` joins.
+
+    Raises:
+        ConfigError: The settings are not valid or do not fit this machine, or the limit is no number of bytes.
+        ResourceError: The smallest sizes do not fit.
+    """
+    config = task_config(task, toggles, settings, {"device": device})
+    return search.fit(config, memory, most, margin, print if progress else lambda line: None)
+
+
+def profile(
+    task: Task,
+    *,
+    toggles: str | Settings | None = None,
+    settings: Settings | None = None,
+    rounds: int = 20,
+    trace: str | Path | None = None,
+    every: bool = False,
+    stacks: bool = False,
+    limit: float | None = None,
+) -> dict[str, Any]:
+    """Measure where the time of a task's updates goes, and which toggles help, predicted and measured.
+
+    >>> print(ul.profile("leader_follower_quick", rounds=20)["verdict"])  # doctest: +SKIP
+    launch-bound: of an update's 6.1 ms, starting 217 operators 62%, ...
+
+    Args:
+        task: What is learned.
+        toggles: As in ``train``; candidates are changes of these.
+        settings: As in ``train``.
+        rounds: Interleaved repetitions, at most.
+        trace: Where to write a trace for Perfetto.
+        every: Measure every usable toggle, not only the most promising, and whole cycles, not shorter ones.
+        stacks: Name the function that calls each operator.
+        limit: Time after the start (s) beyond which no further function is compiled for a trial; None: 75 s, or
+            with ``every`` no limit.
+
+    Returns:
+        The record of ``uavlab profile``; ``verdict`` is its conclusion, and ``str`` formats stages and toggles.
+
+    Raises:
+        ConfigError: The settings are not valid, or do not fit this machine, or the limit is below 0.
+    """
+    from uavlab.benchmarks.profile_run import profile_preset
+
+    name, parameters = name_and_parameters(task)
+    given = layers(toggles, settings, {}, parameters)
+    where = None if trace is None else Path(trace)
+    return profile_preset(name, *given, rounds=rounds, trace=where, every=every, stacks=stacks, limit=limit)
+
+
+def task_config(task: Any, toggles: Any, settings: Settings | None, options: Settings) -> Config:
+    name, parameters = name_and_parameters(task)
+    return configure(name, *layers(toggles, settings, options, parameters))
+
+
+def environment(function: str, task: Task, parameters: Settings) -> Any:
+    """Return the environment of a task with these parameters over it; ``function`` is named in errors."""
+    name, own = name_and_parameters(task)
+    env = configure(name, own, parameters).env
+    if other := sorted(parameters.keys() - {field.name for field in fields(env)}):
+        raise ConfigError(f"{function}: {other[0]} is a setting of a run, not of {type(env).__name__}; leave it out.")
+    return env
+
+
+def layers(toggles: Any, settings: Any, options: Settings, parameters: Settings | None = None) -> list[Layer]:
+    """Return a named set of toggles, and over it what is given by name: no setting twice."""
+    single = {} if isinstance(toggles, str) else toggles or {}
+    given = {name: value for name, value in options.items() if value is not None}
+    sources = {"the environment": parameters or {}, "toggles": single, "settings": settings or {}, "an argument": given}
+    for source, values in sources.items():
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"{source}: got {quote(values)}; expected values by name, such as {{'lr': 1e-3}}.")
+    over = single_layer(
+        (name, value, getattr(values, "origins", {}).get(name, source))
+        for source, values in sources.items()
+        for name, value in values.items()
+    )
+    return [toggle_layer(toggles, over.get("device")), over] if isinstance(toggles, str) else [over]
+
+
+def config_of(what: Any, device: Device | None = None) -> Config:
+    """Return the settings of a run or of its folder, or of a task."""
+    if isinstance(what, Run | TrainedPolicy):
+        return what.config
+    if isinstance(what, str | Path) and os.path.exists(Path(what, "config.json")):
+        return read_config(Path(what), *([] if device is None else [{"device": device}]))
+    return task_config(what, None, None, {"device": device})
+
+
+def trained_policy(function: str, what: Any, device: Device | None = None) -> TrainedPolicy:
+    """Return the best policy of a run or of its folder; ``function`` is named in the error."""
+    if isinstance(what, Run):
+        return what.trained()
+    if isinstance(what, str | Path):
+        return policies.load(run_folder(what), device)
+    if isinstance(what, TrainedPolicy):
+        return what
+    raise ConfigError(f"{function}: got {quote(what)}; expected a run or its folder, or a task and policy=.")
+
+
+def _player(what: Any) -> Any:
+    """Return a trained policy where one is meant, otherwise the name of a baseline or a function."""
+    is_run = isinstance(what, Run | TrainedPolicy | Path) or (isinstance(what, str) and Path(what).exists())
+    return trained_policy("cross_play", what) if is_run else what
+
+
+def run_folders(function: str, runs: Any) -> list[Path]:
+    """Return the folders of a run or of several, each once; ``function`` is named in errors."""
+    several = isinstance(runs, Iterable) and not isinstance(runs, Trained)  # iterating over a run would train it
+    folders = [_folder(function, run) for run in (runs if several else [runs])]
+    if not folders:
+        raise ConfigError(f"{function}: got no run; expected at least one.")
+    return [*{folder.resolve(): folder for folder in folders}.values()]
+
+
+def _folder(function: str, run: Any) -> Path:
+    if isinstance(run, str | Path):
+        return run_folder(run)
+    if not isinstance(run, Run | TrainedPolicy):
+        raise ConfigError(f"{function}: got {quote(run)}; expected a run that is kept in a folder, or its folder.")
+    if run.folder is None:
+        raise ConfigError(f"{function}: {run!r} has no folder; train it with out=FOLDER, or export it to one.")
+    return run.folder

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from uavlab.core import bootstrap
+from uavlab.core import statistics
 from uavlab.core.errors import ConfigError
 from uavlab.core.groups import split_groups
 from uavlab.core.protocols import Env, Policy, initial_memory, step_policy
@@ -188,9 +188,9 @@ def interval(
     outcomes it also holds the exact interval of all episodes, which is all that is known of runs that agree.
     """
     table = values.double().cpu().numpy()
-    mean, low, high = bootstrap.student(table.mean(1)) if len(table) > 1 else bootstrap.interval(table[0])
+    mean, low, high = statistics.student(table.mean(1)) if len(table) > 1 else statistics.interval(table[0])
     if outcomes and ((table == 0) | (table == 1)).all():
-        _, least, most = bootstrap.share(int(table.sum()), table.size)
+        _, least, most = statistics.share(int(table.sum()), table.size)
         low, high = (min(low, least), max(high, most)) if len(table) > 1 else (least, most)
     least, most = (0.0, 1.0) if outcomes else bounds
     return Interval(mean, max(low, least), min(high, most))

@@ -8,7 +8,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from uavlab.core.bootstrap import Ends, student
+from uavlab.core.statistics import Ends, student
 from uavlab.evaluation import COMMON
 from uavlab_lab.plots.charts import Table, learning_curves
 from uavlab_lab.plots.style import plain, words

@@ -10,9 +10,9 @@ from typing import Any
 from torch import Tensor
 
 from uavlab.benchmarks.registry import Option
-from uavlab.core.bootstrap import student
 from uavlab.core.errors import DivergedError, ResourceError
 from uavlab.core.protocols import Env
+from uavlab.core.statistics import student
 from uavlab.core.text import one_line
 from uavlab.evaluation import COMMON, interval
 from uavlab.experiment.config import Config, configure

@@ -8,9 +8,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from uavlab.core.aggregates import profile, rescale
-from uavlab.core.bootstrap import ends_text
 from uavlab.core.installation import program
+from uavlab.core.statistics import ends_text, profile, rescale
 from uavlab.experiment.external_names import trust_option
 from uavlab.sweeps.driver import TRIALS, Row
 from uavlab.sweeps.table import ALL, Summary, SweepTable, settings_text

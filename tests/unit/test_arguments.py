@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.fixtures_config import TINY, tiny
-from uavlab.arguments import config_of, layers, run_folders, task_config, trained_policy
+from uavlab.api import config_of, layers, run_folders, task_config, trained_policy
 from uavlab.core.errors import ConfigError
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.experiment import policy

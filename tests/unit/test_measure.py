@@ -7,7 +7,7 @@ import pytest
 
 import uavlab as ul
 from tests.support.fixtures_config import TINY
-from uavlab import measure
+from uavlab import api
 from uavlab.benchmarks import profile_run
 
 
@@ -19,7 +19,7 @@ def test_fit_takes_a_task_and_its_settings(monkeypatch: pytest.MonkeyPatch, caps
         asked.append((config.env.followers, config.values["hidden"], config.toggles.threads, memory, most, margin))
         return "sizes"
 
-    monkeypatch.setattr(measure.search, "fit", search)
+    monkeypatch.setattr(api.search, "fit", search)
     env = ul.make("leader_follower", followers=2, horizon=20)
     settings = {name: value for name, value in TINY.items() if name not in ("horizon", "formation_radius", "device")}
     given: dict[str, Any] = {"device": "cpu", "toggles": {"threads": 2}, "settings": settings}
@@ -27,7 +27,7 @@ def test_fit_takes_a_task_and_its_settings(monkeypatch: pytest.MonkeyPatch, caps
     assert capsys.readouterr().out == "worlds 1: slow\n"
     ul.fit(env, progress=False, **given)
     assert capsys.readouterr().out == ""
-    assert asked == [(2, 8, 2, "1GB", 9, 0.2), (2, 8, 2, None, measure.MOST, 0.1)]
+    assert asked == [(2, 8, 2, "1GB", 9, 0.2), (2, 8, 2, None, api.MOST, 0.1)]
     with pytest.raises(ul.ConfigError, match="unknown setting 'hiden'"):
         ul.fit(env, settings={"hiden": 8})
 

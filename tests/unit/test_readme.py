@@ -8,7 +8,7 @@ import pytest
 
 from tools import tables
 from tools.tables import records as parts
-from uavlab.benchmarks.timing import ENOUGH
+from uavlab.profiling.timing import ENOUGH
 from uavlab_lab.claims.ledger import ledger
 from uavlab_lab.claims.report import count_verdicts, rows
 

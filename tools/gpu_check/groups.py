@@ -145,7 +145,7 @@ def finite_run(device: str, task: tuple[str, str], changes: dict[str, Any]) -> R
 def folders(device: str, folder: Path) -> Iterator[Case]:
     """Yield what commands do with a trained run, for every task, and with every registered baseline."""
     from tests.support import device_checks as checks
-    from uavlab import api, presentation
+    from uavlab import api
     from uavlab.experiment import policy, scores
     from uavlab.experiment.run import Run
 
@@ -161,7 +161,7 @@ def folders(device: str, folder: Path) -> Iterator[Case]:
     def page(task: tuple[str, str]) -> str:
         if not trained(task).config.task.evaluation.flies:
             raise NotTried("no team flies")
-        return f"{len(presentation.fly(trained(task).folder, place / 'flight.html').frames)} frames"
+        return f"{len(api.fly(trained(task).folder, place / 'flight.html').frames)} frames"
 
     def scored(task: tuple[str, str]) -> str:
         return str(api.evaluate(trained(task).folder, episodes=2, device=device)).partition("\n")[0]
@@ -282,7 +282,7 @@ def waits(device: str, folder: Path) -> Iterator[Case]:
     """Yield every task with each kind of graph."""
     from tests.support import device_checks as checks
     from uavlab.benchmarks.compare import build_call
-    from uavlab.benchmarks.timing import median, time_in_turn
+    from uavlab.profiling.timing import median, time_in_turn
     from uavlab.runtime.toggles import TOGGLES
 
     def cycle(task: tuple[str, str], graph: str) -> Result:

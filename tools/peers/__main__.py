@@ -23,8 +23,8 @@ import torch
 
 from tools.peers.worker import ONE_CRITIC, STEPS
 from uavlab.benchmarks.registry import format_rows
-from uavlab.benchmarks.timing import WARM_UP, median, ratio
 from uavlab.core.errors import ConfigError, ResourceError
+from uavlab.profiling.timing import WARM_UP, median, ratio
 from uavlab.storage.files import write_json
 from uavlab.storage.machine import describe
 

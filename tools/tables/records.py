@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from uavlab.benchmarks.registry import suites
-from uavlab.core.bootstrap import student
+from uavlab.core.statistics import student
 from uavlab.evaluation import interval
 
 ROOT = Path(__file__).parents[2]

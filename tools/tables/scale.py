@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tools.tables.records import again, exists, listed_machines, measured, read, speed_up, table
-from uavlab.core.bootstrap import student
+from uavlab.core.statistics import student
 from uavlab_lab.suites.scale import CLUSTERS
 
 

@@ -14,7 +14,7 @@ from tools.tables.records import (
     table,
     trained_row,
 )
-from uavlab.core.bootstrap import student
+from uavlab.core.statistics import student
 from uavlab.experiment.config import configure
 from uavlab.telemetry.metrics import MOST
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import psutil
 
-from uavlab.benchmarks.timing import median, ratio, time_call, time_in_turn
 from uavlab.experiment import build
 from uavlab.experiment.config import Config
+from uavlab.profiling.timing import median, ratio, time_call, time_in_turn
 from uavlab.runtime.runtime import Runtime
 from uavlab.telemetry.window_source import WindowSource
 from uavlab.training import make_cycle

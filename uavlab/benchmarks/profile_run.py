@@ -9,13 +9,13 @@ from typing import Any
 
 from uavlab.benchmarks import loading
 from uavlab.benchmarks.compare import Call, Row, build_call, compare_calls, prepare_pieces
-from uavlab.benchmarks.timing import FEWEST, median, time_call
 from uavlab.core.cards import Html, card, folded, notes, table
 from uavlab.core.errors import ConfigError
 from uavlab.core.text import printable
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
 from uavlab.profiling.roofline import ceilings, find_bottleneck, predict_speedup
+from uavlab.profiling.timing import FEWEST, median, time_call
 from uavlab.profiling.torch_profile import profile
 from uavlab.runtime.stage_timer import Monitor, count_work, memory
 from uavlab.runtime.toggles import TOGGLES, resolve, with_toggles

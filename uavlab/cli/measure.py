@@ -216,8 +216,8 @@ def profile(
     **options: Any,
 ) -> Record:
     """Measure where the time of PRESET goes, what bounds it, and which toggles would help: predicted and measured."""
+    from uavlab.api import profile as measure
     from uavlab.benchmarks.profile_run import format_profile
-    from uavlab.measure import profile as measure
 
     record = measure(
         preset, settings=layer(**options), rounds=rounds, trace=trace, every=every, stacks=stacks, limit=limit

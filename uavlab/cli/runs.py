@@ -5,7 +5,10 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import click
@@ -26,8 +29,8 @@ from uavlab.cli.base import (
     with_settings,
     write_record,
 )
-from uavlab.cli.ranks import own_place, require_one_measure, resumed, started
 from uavlab.core.errors import ConfigError, UavlabError
+from uavlab.core.installation import program
 from uavlab.core.text import one_line, quote
 from uavlab.experiment.external_names import trust_option
 from uavlab.experiment.signals import graceful_stop
@@ -255,7 +258,7 @@ def report(runs: tuple[str, ...], out: Path | None, episodes: int, seed: int, me
     The page is one file that needs no network. Runs that differ by their seed alone are pooled, like the seeds of one
     run. What cannot be read of an unfinished or damaged run is left out, with the reason.
     """
-    from uavlab.arguments import run_folders
+    from uavlab.api import run_folders
     from uavlab.core.extras import load_lab
 
     scoring = load_lab("run_files", "report").Scoring(episodes, seed, mean_action, device)
@@ -290,12 +293,12 @@ def _title(trained: Any, count: str) -> str:
 @as_json
 def fly(run: str, out: Path | None, seed: int, mean_action: bool, plan: str | None, which: Any, device: Any) -> Record:
     """Write an animated flight of the best policy of RUN, as a page or a film."""
-    from uavlab import api, presentation
+    from uavlab import api
     from uavlab.experiment.names import run_folder
 
     page = out or (Path(f"{run}-{plan}.html") if plan else run_folder(run) / "flight.html")
     what = run if plan else api.load(run, device, which)
-    figure = presentation.fly(what, page, policy=plan, seed=seed, mean_action=mean_action)
+    figure = api.fly(what, page, policy=plan, seed=seed, mean_action=mean_action)
     steps = figure.layout.meta["steps"]
     echo(f"{steps} steps; open {page}")
     return {"page": str(page), "steps": steps}
@@ -349,3 +352,118 @@ def drive(run: Any) -> Record:
         print_json(record)
         sys.exit(128 + received[0])
     return record
+
+
+def own_place() -> tuple[int, int]:
+    """Return the number of this process among ranks, and their count; all but the first print nothing from now on."""
+    from uavlab.runtime.torchrun import place
+
+    number, count = place()
+    if number > 0:
+        sys.stdout = sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 until the process ends
+    return number, count
+
+
+def require_one_measure(settings: Mapping[str, Any], count: int) -> None:
+    """Refuse numbers that each rank would measure by itself."""
+    from uavlab.experiment.sizes import AUTO
+
+    if count > 1 and settings.get("worlds") == AUTO:
+        raise ConfigError(
+            f"worlds: got auto in {count} ranks, which would measure different numbers; expected one number for all, "
+            f"such as that of `{program()} fit`."
+        )
+
+
+@contextmanager
+def started(config: Any, folder: Path) -> Iterator[Any]:
+    """Yield a new run in a folder; when torchrun starts its ranks again, the one that they were training."""
+    from uavlab import api
+    from uavlab.experiment.rank_runs import connected, is_restart, require_same_settings
+    from uavlab.experiment.run import Run
+    from uavlab.experiment.run_dir import require_empty
+
+    number, _ = own_place()
+    with connected(config.run, config.run.device) as ranks:
+        require_same_settings(ranks, config.preset, config.values)
+        if is_restart(folder, config.preset, config.values):
+            yield Run.resume(folder, ranks=ranks)
+            return
+        if number == 0:
+            require_empty(folder, run=True)
+        yield api.build_run(config, folder, ranks)
+
+
+@contextmanager
+def resumed(folder: Path, changes: Mapping[str, Any], fresh_replay: bool) -> Iterator[Any]:
+    """Yield the run in a folder, as it goes on with the ranks that torchrun started."""
+    from uavlab.experiment.config import RunConfig
+    from uavlab.experiment.rank_runs import connected
+    from uavlab.experiment.run import Run
+    from uavlab.experiment.run_dir import restore_config
+
+    _, count = own_place()
+    require_one_measure(changes, count)
+    settings = restore_config(folder, changes)[0].run if count > 1 else RunConfig()
+    with connected(settings, settings.device) as ranks:
+        yield Run.resume(folder, changes, fresh_replay=fresh_replay, ranks=ranks)
+
+
+@cli.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Folder; default sweeps/NAME of the file. It goes on there."
+)
+@as_json
+def sweep(file: Path, out: Path | None) -> Record:
+    """Train all trials that FILE names, several at once, and write one table and one page about them.
+
+    \b
+    FILE is YAML with these keys:
+      presets: [NAME, ...]       what is trained
+      settings: {NAME: VALUE}    of every trial; toggles: SET is a named set
+      grid: {NAME: [VALUE, ...]} every combination is trained
+      search: {ranges: {NAME: {low: A, high: B, log: true}}, trials: N}
+                                 in place of grid, by Optuna
+      seeds: N or [SEED, ...]    default 3
+      episodes: N                by which trials are scored; default 100
+      scale: {PRESET: [LOW, HIGH]}
+      engine: local or ray, workers: N, address: HOST:PORT, gpus: SHARE
+
+    A second call goes on where the first one was ended or killed: complete trials stay, others are resumed. Without a
+    score of any trial, the exit code is 1.
+    """  # noqa: D301
+    from uavlab.api import run_and_report
+    from uavlab.sweeps.spec import read_sweep
+
+    spec, stop = read_sweep(file), Event()
+    with graceful_stop(stop.set, os._exit) as received:  # trials end by themselves when this process does
+        table, page = run_and_report(spec, out or Path("sweeps") / file.stem, stop)
+    echo(table)
+    echo(f"open {page}")
+    record = {**table.record(), "page": str(page)}
+    if received:
+        print_json(record)
+        sys.exit(128 + received[0])
+    if table.failure:
+        echo(f"sweep: {table.failure}", err=True)
+        print_json(record)
+        sys.exit(UavlabError.exit_code)
+    return record
+
+
+@cli.command("sweep-trial")
+@click.argument("folder", type=click.Path(path_type=Path))
+@as_json
+def trial(folder: Path) -> Record:
+    """Train one trial of a sweep in FOLDER; its description comes as a line of standard input, whose end stops it."""
+    from uavlab.sweeps.trials import read_request, run_trial, watch_input
+
+    request, stop = read_request(), Event()
+    watch_input(stop.set)
+    with graceful_stop(stop.set):
+        result = run_trial(folder, request, stop)
+    echo(
+        one_line(f"{folder}: {(result or {}).get('status', 'interrupted')} {(result or {}).get('reason', '')}").strip()
+    )
+    return result or {"status": "interrupted"}

@@ -14,7 +14,7 @@ from uavlab.core.rng import same_random_state
 from uavlab.core.text import quote
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
-from uavlab.experiment.throughput import MOST, Say, sweep_worlds, trial_limit
+from uavlab.experiment.sizes import MOST, Say, sweep_worlds, trial_limit
 from uavlab.profiling.batch_size import BatchSearch, fits, largest_batch
 from uavlab.training import training
 

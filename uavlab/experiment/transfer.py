@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from uavlab.core import bootstrap
+from uavlab.core import statistics
 from uavlab.core.errors import ConfigError
 from uavlab.core.text import one_line
 from uavlab.experiment.config import configure
@@ -172,21 +172,21 @@ def ratio(figures: np.ndarray, other: np.ndarray, paired: bool = False) -> dict[
     if not other.mean(1).all():
         return None
     if len(figures) > 1:
-        return _ends(bootstrap.student(figures.mean(1) / other.mean(1)))
+        return _ends(statistics.student(figures.mean(1) / other.mean(1)))
     rng = np.random.default_rng(0)
-    first, second = (rng.integers(each.shape[1], size=(bootstrap.DRAWS, each.shape[1])) for each in (figures, other))
+    first, second = (rng.integers(each.shape[1], size=(statistics.DRAWS, each.shape[1])) for each in (figures, other))
     draws = [figures[0][first].mean(1), other[0][first if paired else second].mean(1)]
     with np.errstate(divide="ignore", invalid="ignore"):
-        low, high = np.quantile(draws[0] / draws[1], bootstrap.ENDS)
+        low, high = np.quantile(draws[0] / draws[1], statistics.ENDS)
     known = np.isfinite(low) and np.isfinite(high)
     return _ends((float(figures.mean() / other.mean()), float(low), float(high))) if known else None
 
 
-def _mean(figures: np.ndarray) -> bootstrap.Ends:
-    return bootstrap.student(figures.mean(1)) if len(figures) > 1 else bootstrap.interval(figures[0])
+def _mean(figures: np.ndarray) -> statistics.Ends:
+    return statistics.student(figures.mean(1)) if len(figures) > 1 else statistics.interval(figures[0])
 
 
-def _ends(ends: bootstrap.Ends) -> dict[str, float]:
+def _ends(ends: statistics.Ends) -> dict[str, float]:
     return dict(zip(("mean", "low", "high"), ends, strict=True))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from uavlab.core import bootstrap
+from uavlab.core import statistics
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.installation import program
 from uavlab.core.text import one_line
@@ -53,12 +53,12 @@ class Trial:
     machine: str
     changes: Mapping[str, tuple[Any, Any]]
     comparable: bool
-    effect: bootstrap.Ends | None
+    effect: statistics.Ends | None
 
     @property
-    def score(self) -> bootstrap.Ends | None:
+    def score(self) -> statistics.Ends | None:
         """Mean of the scores, and Student's 95 % interval over seeds; None without a score."""
-        return bootstrap.student([*self.scores.values()]) if self.scores else None
+        return statistics.student([*self.scores.values()]) if self.scores else None
 
 
 @dataclass(frozen=True, repr=False)
@@ -85,9 +85,9 @@ class Tuning:
         """Return a line for each trial."""
         lines = [f"{'':2} {'score':>26} {'seeds':>5} {'effect':>28}  runs: changes"]
         for number, trial in enumerate(self.trials, 1):
-            effect = bootstrap.ends_text(trial.effect, "+") if trial.comparable else "another task"
+            effect = statistics.ends_text(trial.effect, "+") if trial.comparable else "another task"
             effect, what = (effect, _list(trial.changes)) if number > 1 else ("", trial.config.preset)
-            figures = f"{number:2} {bootstrap.ends_text(trial.score):>26} {len(trial.scores):5} {effect:>28}"
+            figures = f"{number:2} {statistics.ends_text(trial.score):>26} {len(trial.scores):5} {effect:>28}"
             lines.append(one_line(f"{figures}  {', '.join(trial.runs)}: {what}"))
         return "\n".join([*lines, f"Scores are of the kept policies, in {self.episodes} episodes that chose none."])
 
@@ -133,7 +133,7 @@ class Tuning:
         preset = best.config.preset
         head = [f"# {program()} train {preset} --config {shlex.quote(path.name)}"]
         head += [
-            f"# score {bootstrap.ends_text(best.score)} of {', '.join(best.runs)}, the highest of {len(self.trials)}"
+            f"# score {statistics.ends_text(best.score)} of {', '.join(best.runs)}, the highest of {len(self.trials)}"
         ]
         lines = [f"{name}: {json.dumps(value)}" for name, value in own_settings(best.config).items()]
         write_text(path, "\n".join([*map(one_line, head), *lines, ""]))
@@ -232,7 +232,7 @@ def changes(before: Config, after: Config) -> dict[str, tuple[Any, Any]]:
     return {name: (old.get(name), new.get(name)) for name in names}
 
 
-def effect(before: Mapping[int, float], after: Mapping[int, float]) -> bootstrap.Ends | None:
+def effect(before: Mapping[int, float], after: Mapping[int, float]) -> statistics.Ends | None:
     """Return how much higher scores are, with Student's 95 % interval over the seeds that both have.
 
     With fewer than two such seeds it is the difference of the means, without a width; None where there is no score.
@@ -240,7 +240,7 @@ def effect(before: Mapping[int, float], after: Mapping[int, float]) -> bootstrap
     if not (before and after):
         return None
     if len(both := [seed for seed in after if seed in before]) > 1:
-        return bootstrap.student([after[seed] - before[seed] for seed in both])
+        return statistics.student([after[seed] - before[seed] for seed in both])
     gain = sum(after.values()) / len(after) - sum(before.values()) / len(before)
     return gain, gain, gain
 

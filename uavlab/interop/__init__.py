@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from uavlab.arguments import Task, environment
+from uavlab.api import Task, environment
 from uavlab.core.errors import ConfigError, reason_of
 from uavlab.core.extras import require
 from uavlab.core.text import quote

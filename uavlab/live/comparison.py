@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from uavlab.core.bootstrap import student
+from uavlab.core.statistics import student
 from uavlab.experiment.change import alternates
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Change

@@ -12,9 +12,17 @@ from uavlab.core.text import one_line
 from uavlab.experiment.run_dir import lock_run_dir, read_status, require_empty
 from uavlab.storage.files import write_json
 from uavlab.sweeps.engines import Engine, local_engine
-from uavlab.sweeps.search import search_trials
 from uavlab.sweeps.spec import Sweep
-from uavlab.sweeps.trials import RESULT, Result, Trial, grid_trials, last_result, read_result, require_configurable
+from uavlab.sweeps.trials import (
+    RESULT,
+    Result,
+    Trial,
+    grid_trials,
+    last_result,
+    read_result,
+    require_configurable,
+    search_trials,
+)
 
 FILE, TRIALS = "sweep.json", "trials"  # in the folder of a sweep
 MOST_KILLS = 5  # processes of a trial in a row that end without a result and without a further checkpoint

@@ -10,11 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from uavlab.core.aggregates import MEAN, MIDDLE, compare, method, rescale, summarize
-from uavlab.core.bootstrap import Ends, ends_text
 from uavlab.core.cards import Html, card, interval_bar, notes, table
 from uavlab.core.errors import ConfigError
 from uavlab.core.extras import require
+from uavlab.core.statistics import MEAN, MIDDLE, Ends, compare, ends_text, method, rescale, summarize
 from uavlab.core.text import one_line, quote, require_known
 from uavlab.storage.files import atomic_write, write_json, write_text
 from uavlab.sweeps.driver import TRIALS, Row

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import torch
 
 from uavlab.benchmarks.compare import Row, build_call, compare, prepare
-from uavlab.benchmarks.timing import median, ratio, time_in_turn
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, RunConfig, configure
 from uavlab.profiling.roofline import ceilings
+from uavlab.profiling.timing import median, ratio, time_in_turn
 from uavlab.runtime.stage_timer import Monitor, count_work
 from uavlab.runtime.toggles import Toggles, as_dict, toggle_presets
 from uavlab.storage.machine import device_name

@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 
-from uavlab.benchmarks.timing import ENOUGH
 from uavlab.core import installation
 from uavlab.core.errors import DivergedError, FileError, ResourceError
 from uavlab.core.installation import program
 from uavlab.core.text import one_line
+from uavlab.profiling.timing import ENOUGH
 from uavlab.storage.files import read_json, write_json
 from uavlab.storage.machine import describe
 from uavlab_lab.claims import assignment, compiled, gpu, mapping, telemetry, update_interval  # noqa: F401 - they register

@@ -14,8 +14,8 @@ from torch import Tensor
 from uavlab.benchmarks import loading
 from uavlab.benchmarks.compare import Call
 from uavlab.benchmarks.loading import CYCLES, PARTS, loading_calls
-from uavlab.benchmarks.timing import ratio, time_call, time_in_turn
 from uavlab.experiment.config import Config, configure
+from uavlab.profiling.timing import ratio, time_call, time_in_turn
 from uavlab.telemetry.loaders import ItemDataset
 from uavlab.telemetry.window_source import WindowSource
 from uavlab_lab.claims.gpu import device_share

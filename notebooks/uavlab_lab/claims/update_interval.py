@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from uavlab.benchmarks.compare import build_call
-from uavlab.benchmarks.timing import ratio, time_call
 from uavlab.core.errors import ResourceError
 from uavlab.envs.leader_follower.slow import SlowLeaderFollower
 from uavlab.experiment.config import configure
+from uavlab.profiling.timing import ratio, time_call
 from uavlab.runtime.stage_timer import Monitor
 from uavlab.storage.machine import usable_cores
 from uavlab_lab.claims.measures import Bench, Estimate, NotTestable, Setting, measure, once, read_shares

@@ -12,9 +12,9 @@ import ipywidgets as widgets
 import plotly.graph_objects as go
 from IPython.display import display
 
-from uavlab.core.bootstrap import Ends, ends_text, student
 from uavlab.core.errors import ConfigError, UavlabError
 from uavlab.core.labels import label_of, unit_of
+from uavlab.core.statistics import Ends, ends_text, student
 from uavlab.core.text import one_line, quote
 from uavlab.experiment.names import read_settings
 from uavlab.experiment.run import Run

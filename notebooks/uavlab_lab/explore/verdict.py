@@ -6,9 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from uavlab.core.bootstrap import Ends, ends_text, student
 from uavlab.core.errors import FileError
 from uavlab.core.labels import label_of
+from uavlab.core.statistics import Ends, ends_text, student
 from uavlab.core.text import one_line
 from uavlab.experiment import scores
 from uavlab.experiment.config import Config, configure

@@ -15,9 +15,9 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from uavlab.core.bootstrap import beta_quantile, student
 from uavlab.core.errors import ConfigError
 from uavlab.core.installation import ROOT
+from uavlab.core.statistics import beta_quantile, student
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 from uavlab.storage.files import write_json

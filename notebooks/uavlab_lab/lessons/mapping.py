@@ -11,12 +11,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.core.bootstrap import nested_bands
 from uavlab.core.errors import ConfigError
 from uavlab.core.extras import require
 from uavlab.core.installation import ROOT
 from uavlab.core.registry import ENVIRONMENTS
 from uavlab.core.rng import Streams
+from uavlab.core.statistics import nested_bands
 from uavlab.envs.mapping.env import Mapping
 from uavlab.envs.mapping.numpy_reference import area_resize
 from uavlab.evaluation import Planner, curves

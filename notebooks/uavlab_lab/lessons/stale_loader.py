@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from torch.utils.data import DataLoader, IterableDataset
 
-from uavlab.benchmarks.timing import median
 from uavlab.core.errors import ResourceError
+from uavlab.profiling.timing import median
 
 FEATURES = 85  # numbers in a row of the team of five, in float32
 PATIENCE = 60  # seconds granted to a worker for a batch

@@ -14,7 +14,6 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from uavlab.benchmarks.registry import Option, Record, suite
-from uavlab.benchmarks.timing import WARM_UP, median, ratio, time_in_turn
 from uavlab.core.entities import Entities
 from uavlab.envs.autoreset import advance, make_pool, start_worlds
 from uavlab.envs.target_assignment.env import FEATURES, Assignment
@@ -24,6 +23,7 @@ from uavlab.experiment.transfer import places_by_stage
 from uavlab.nets.attention import StackedAttention
 from uavlab.ops.action_sampling import random_moves
 from uavlab.profiling.batch_size import Budget
+from uavlab.profiling.timing import WARM_UP, median, ratio, time_in_turn
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.wrappers import recompute_activations
 from uavlab_lab.python_assignment import World

@@ -6,8 +6,8 @@ import torch
 
 from uavlab.benchmarks.compare import build_call, compare
 from uavlab.benchmarks.registry import Option, Record, suite
-from uavlab.benchmarks.timing import WARM_UP, median, time_in_turn
 from uavlab.experiment.config import Device, configure
+from uavlab.profiling.timing import WARM_UP, median, time_in_turn
 from uavlab.workers.registration import external
 
 WAITS = "uavlab_lab.waiting:Waiting"

@@ -5,8 +5,8 @@ from typing import Any
 
 from uavlab.benchmarks.compare import Settings
 from uavlab.benchmarks.registry import Option, Record, suite
-from uavlab.benchmarks.timing import median, ratio
 from uavlab.experiment.config import Device, configure
+from uavlab.profiling.timing import median, ratio
 from uavlab_lab.claims.measures import Bench
 from uavlab_lab.claims.update_interval import BLOCK, paced_blocks
 from uavlab_lab.scaling import Link, Load, interval_gain, longest_wait

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from uavlab.benchmarks.registry import Option, Record, suite
-from uavlab.core.bootstrap import way
 from uavlab.core.registry import ENVIRONMENTS
+from uavlab.core.statistics import way
 from uavlab.core.text import require_known
 from uavlab.experiment import build, scores
 from uavlab.experiment.config import Config, Device, configure

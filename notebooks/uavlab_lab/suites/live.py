@@ -5,12 +5,12 @@ from typing import Any
 
 from uavlab.benchmarks.compare import compare
 from uavlab.benchmarks.registry import Option, Record, suite
-from uavlab.benchmarks.timing import median, ratio, time_in_turn
 from uavlab.experiment.config import Device, configure
 from uavlab.experiment.instruments import Instruments
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import RunState
 from uavlab.live.trainer import Trainer
+from uavlab.profiling.timing import median, ratio, time_in_turn
 from uavlab.runtime.runtime import Runtime
 
 PRESET = "leader_follower_quick"

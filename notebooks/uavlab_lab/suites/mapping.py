@@ -15,7 +15,6 @@ import torch
 
 from uavlab.benchmarks.compare import compare
 from uavlab.benchmarks.registry import Record, suite
-from uavlab.benchmarks.timing import median, ratio, time_in_turn
 from uavlab.collectors.entries import world_bytes
 from uavlab.collectors.on_policy import step_and_observe
 from uavlab.core.types import tree_map
@@ -24,6 +23,7 @@ from uavlab.envs.mapping.env import OverwrittenMapping, State
 from uavlab.envs.mapping.numpy_reference import HostMapping
 from uavlab.experiment import build
 from uavlab.experiment.config import Device, RunConfig, configure
+from uavlab.profiling.timing import median, ratio, time_in_turn
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggle_records import EAGER
 from uavlab.runtime.toggles import Toggles, as_dict

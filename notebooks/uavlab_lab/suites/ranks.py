@@ -14,11 +14,11 @@ from typing import IO, Any, TypeVar, cast
 import torch
 
 from uavlab.benchmarks.registry import Option, Record, suite
-from uavlab.benchmarks.timing import WARM_UP, median, ratio
 from uavlab.core.errors import ResourceError, UavlabError
 from uavlab.experiment import build
 from uavlab.experiment.config import Device, configure
 from uavlab.experiment.schedules import gradient_steps
+from uavlab.profiling.timing import WARM_UP, median, ratio
 from uavlab.runtime.stage_timer import synchronize
 from uavlab.runtime.torchrun import join
 from uavlab.training import make_cycle

@@ -8,7 +8,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from uavlab.benchmarks.registry import Record, suite
-from uavlab.benchmarks.timing import WARM_UP, median, ratio, time_call
 from uavlab.collectors.entries import blank_row
 from uavlab.core.types import tree_map
 from uavlab.envs.autoreset import start_worlds
@@ -16,6 +15,7 @@ from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.experiment import build
 from uavlab.experiment.config import Device, RunConfig
 from uavlab.ops import sum_tree
+from uavlab.profiling.timing import WARM_UP, median, ratio, time_call
 from uavlab.replay import prioritized, ring
 
 CAPACITY, BATCH = 1_000_000, 256

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from uavlab.benchmarks.registry import Option, Record, suite
-from uavlab.benchmarks.timing import median, time_in_turn
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, Device, configure
 from uavlab.experiment.schedules import gradient_steps
+from uavlab.profiling.timing import median, time_in_turn
 from uavlab.runtime.stage_timer import Monitor
 from uavlab.training import make_cycle
 from uavlab_lab.scaling import Link, Load, gain, update_seconds

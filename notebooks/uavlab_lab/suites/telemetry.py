@@ -5,9 +5,9 @@ from typing import Any
 
 from uavlab.benchmarks.loading import PARTS, loading_calls, rates
 from uavlab.benchmarks.registry import Record, suite
-from uavlab.benchmarks.timing import ratio, time_in_turn
 from uavlab.experiment import build
 from uavlab.experiment.config import Device, RunConfig, configure
+from uavlab.profiling.timing import ratio, time_in_turn
 from uavlab.telemetry.dataset import ROW, FlightDataset
 from uavlab.telemetry.loaders import DiskDataset
 from uavlab.telemetry.window_source import WindowSource

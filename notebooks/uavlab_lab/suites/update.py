@@ -11,7 +11,6 @@ from torch._inductor import config as inductor
 
 from uavlab.benchmarks.compare import Call, Row, Settings, compare, compare_calls, prepare
 from uavlab.benchmarks.registry import Option, Record, suite
-from uavlab.benchmarks.timing import break_even_calls, median, ratio, time_in_turn
 from uavlab.collectors.off_policy import POOL_DEPTH, POOL_STEPS
 from uavlab.core.errors import ResourceError
 from uavlab.core.protocols import CheckedTensors
@@ -21,6 +20,7 @@ from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, Device, RunConfig, configure
 from uavlab.profiling.roofline import ceilings
+from uavlab.profiling.timing import break_even_calls, median, ratio, time_in_turn
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.stage_timer import count_work
 from uavlab.runtime.toggle_records import EAGER

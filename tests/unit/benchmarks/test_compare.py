@@ -8,10 +8,10 @@ import torch
 from tests.support.fixtures_config import TINY, sizes
 from uavlab.benchmarks import compare as module
 from uavlab.benchmarks.compare import Call, build_call, compare, compare_calls, learning, prepare_pieces
-from uavlab.benchmarks.timing import WARM_UP
 from uavlab.core.errors import ConfigError
 from uavlab.experiment import build
 from uavlab.experiment.config import configure, toggle_layer
+from uavlab.profiling.timing import WARM_UP
 from uavlab.runtime.runtime import Runtime
 
 SETTINGS: dict[str, Any] = {"plain": toggle_layer("plain"), "eager": {}}

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from tests.support.fixtures_config import tiny, train_run
-from uavlab.core.bootstrap import student
 from uavlab.core.errors import ResourceError
+from uavlab.core.statistics import student
 from uavlab.core.text import yaml_value
 from uavlab.experiment.config import Config, configure, gather
 from uavlab.experiment.estimate import Pace

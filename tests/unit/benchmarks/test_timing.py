@@ -5,8 +5,8 @@ from functools import partial
 import pytest
 import torch
 
-from uavlab.benchmarks import timing
-from uavlab.benchmarks.timing import break_even_calls, median, ratio, time_call, time_in_turn
+from uavlab.profiling import timing
+from uavlab.profiling.timing import break_even_calls, median, ratio, time_call, time_in_turn
 
 CPU = torch.device("cpu")
 SLOW = {"ms": 3.0, "first_call_s": 0.5}

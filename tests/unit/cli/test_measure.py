@@ -12,11 +12,11 @@ from tests.support.cli_runner import SETTINGS, uavlab
 from uavlab.benchmarks import doctor, profile_run, registry
 from uavlab.benchmarks.registry import Option, suite, suites
 from uavlab.cli.measure import SYSTEMS
-from uavlab.cli.ranks import require_one_measure
+from uavlab.cli.runs import require_one_measure
 from uavlab.core.errors import ConfigError
 from uavlab.experiment import fit as search
 from uavlab.experiment.presets import presets as known
-from uavlab.experiment.throughput import Sweep
+from uavlab.experiment.sizes import Sweep
 from uavlab_lab.claims import report as book
 from uavlab_lab.claims.ledger import ledger
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.cli_runner import SETTINGS, uavlab
 from tests.support.fixtures_config import tiny
-from uavlab.cli.ranks import own_place
+from uavlab.cli.runs import own_place
 from uavlab.experiment import rank_runs
 from uavlab.runtime.ranks import Ranks
 

@@ -10,7 +10,7 @@ import pytest
 import uavlab as ul
 from tests.support.cli_runner import uavlab
 from tests.support.sweeps import SETTINGS, result, scripted
-from uavlab.cli import sweeps
+from uavlab.cli import runs
 from uavlab.sweeps import driver, trials
 
 FILE = "presets: [leader_follower]\ngrid: {lr: [0.1, 0.2]}\nseeds: 2\nepisodes: 3\n"
@@ -128,4 +128,4 @@ def test_the_process_of_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trials, "watch_input", lambda stop: stop())
     ended = uavlab("sweep-trial", "trials/u", "--json")
     assert (ended.code, ended.json) == (0, {"status": "interrupted"})
-    assert sweeps.trial.help
+    assert runs.trial.help

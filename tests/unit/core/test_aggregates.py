@@ -8,8 +8,10 @@ import scipy.special
 import scipy.stats
 from scipy.stats import trim_mean
 
-from uavlab.core import aggregates, bootstrap
-from uavlab.core.aggregates import (
+from uavlab.core import statistics
+from uavlab.core.statistics import (
+    DRAWS,
+    ENDS,
     MEAN,
     MIDDLE,
     Strata,
@@ -23,7 +25,6 @@ from uavlab.core.aggregates import (
     rescale,
     summarize,
 )
-from uavlab.core.bootstrap import DRAWS, ENDS
 
 
 @pytest.mark.parametrize(
@@ -81,13 +82,13 @@ STRATA = [[0.0, 1.0], [4.0, 8.0]]
 def test_samples_have_the_chances_of_all_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     assert exact(STRATA)[2.0] == 1 / 16  # 0, 0, 4, 4
     assert close(drawn(STRATA), exact(STRATA))
-    monkeypatch.setattr(aggregates, "AT_ONCE", 4 * 7)  # in many blocks
+    monkeypatch.setattr(statistics, "AT_ONCE", 4 * 7)  # in many blocks
     assert close(drawn(STRATA), exact(STRATA))
 
 
 def test_samples_across_tasks_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert aggregate([[0.0, 0.0], [10.0, 10.0]], lambda rows: rows.mean(-1)) == (5.0, 5.0, 5.0)
-    monkeypatch.setattr(aggregates, "resample", pooled)
+    monkeypatch.setattr(statistics, "resample", pooled)
     assert aggregate([[0.0, 0.0], [10.0, 10.0]], lambda rows: rows.mean(-1)) != (5.0, 5.0, 5.0)
 
 
@@ -99,7 +100,7 @@ def test_the_ends_are_those_of_all_samples() -> None:
 def test_figures_are_those_of_the_library_of_the_authors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of rliable 1.2.0 with 20,000 samples; here 2,000 are drawn."""
     scores, thresholds = np.random.default_rng(0).random((2, 6)).tolist(), [0.0, 0.25, 0.5, 0.75, 1.0]
-    monkeypatch.setattr(aggregates, "FEW", 6)
+    monkeypatch.setattr(statistics, "FEW", 6)
     mean, *ends = summarize(scores)
     assert mean == pytest.approx(0.59996266)
     assert ends == pytest.approx([0.26358882, 0.78663734], abs=0.01)
@@ -123,18 +124,18 @@ def coverage(draw, truth: float, times: int = 300) -> float:
 
 def test_nineteen_of_twenty_intervals_hold_the_truth(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two tasks with ten seeds each; the percentile bootstrap is known to be a little too narrow."""
-    monkeypatch.setattr(aggregates, "DRAWS", 400)
+    monkeypatch.setattr(statistics, "DRAWS", 400)
 
     def draw(rng: np.random.Generator) -> list[list[float]]:
         return [rng.normal(-1, 1, 10).tolist(), rng.normal(1, 1, 10).tolist()]
 
     assert 0.88 <= coverage(draw, 0.0) <= 0.985
-    monkeypatch.setattr(aggregates, "ENDS", (0.25, 0.75))
+    monkeypatch.setattr(statistics, "ENDS", (0.25, 0.75))
     assert coverage(draw, 0.0) < 0.7
 
 
 def test_few_scores_have_intervals_that_are_too_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aggregates, "DRAWS", 400)
+    monkeypatch.setattr(statistics, "DRAWS", 400)
     assert coverage(lambda rng: [rng.normal(0, 1, 3).tolist()], 0.0) < 0.88
 
 
@@ -148,14 +149,14 @@ PROFILED = [[0.2, 0.6], [0.4, 0.8]]
 
 
 def test_a_profile_is_the_share_above_each_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aggregates, "FEW", 2)
+    monkeypatch.setattr(statistics, "FEW", 2)
     low, share, high = profile(PROFILED, [0.0, 0.5, 0.6, 0.8])
     assert share.tolist() == [1.0, 0.5, 0.25, 0.0]  # a score is not above itself
     assert (low.tolist(), high.tolist()) == ([1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.5, 0.0])
 
 
 def test_a_profile_agrees_with_its_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aggregates, "FEW", 5)
+    monkeypatch.setattr(statistics, "FEW", 5)
     rng, thresholds = np.random.default_rng(1), [0.1, 0.3, 0.5, 0.9]
     strata = [rng.random(8).tolist(), rng.random(5).tolist()]
     samples = np.array([[(row > t).mean() for t in thresholds] for rows in resample(strata) for row in rows])
@@ -202,7 +203,7 @@ def test_tasks_and_settings_have_a_variance_of_their_own() -> None:
 def test_nineteen_of_twenty_intervals_of_few_seeds_hold_the_truth(seeds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a mean and of a difference of equal settings, which a bootstrap of three called different in 19 % of cases."""
     quantile = scipy.special.betaincinv  # as ``beta_quantile``, but fast for ever new degrees of freedom
-    monkeypatch.setattr(bootstrap, "beta_quantile", lambda a, b, chance: float(quantile(a, b, chance)))
+    monkeypatch.setattr(statistics, "beta_quantile", lambda a, b, chance: float(quantile(a, b, chance)))
     rng, times = np.random.default_rng(seeds), 1000
     draws = rng.normal(0, 1, (times, 2, seeds)).tolist()
     assert 0.93 <= sum(low <= 0 <= high for _, low, high in (summarize([one]) for one, _ in draws)) / times <= 0.97

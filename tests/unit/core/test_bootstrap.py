@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from uavlab.core import bootstrap
-from uavlab.core.bootstrap import DRAWS, ENDS, beta_quantile, ends_text, interval, nested_bands, share, student, way
+from uavlab.core.statistics import DRAWS, ENDS, beta_quantile, ends_text, interval, nested_bands, share, student, way
 
 
 def nested_interval(table: np.ndarray) -> tuple[float, float, float]:
@@ -57,7 +56,7 @@ def test_bands_are_the_intervals_of_the_loop(shape: tuple[int, int]) -> None:
 def test_memory_does_not_grow_with_the_number_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(2).random(50)
     whole = interval(values)
-    monkeypatch.setattr(bootstrap, "AT_ONCE", 3 * 50)
+    monkeypatch.setattr("uavlab.core.statistics.AT_ONCE", 3 * 50)
     assert interval(values) == whole
 
 

@@ -10,10 +10,10 @@ from tests.support.fixtures_config import sizes, tiny
 from uavlab.collectors import entries
 from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.experiment import fit as module
-from uavlab.experiment import throughput
+from uavlab.experiment import sizes as automatic
 from uavlab.experiment.config import Config, configure, parse_setting
 from uavlab.experiment.fit import Fit, fit, largest, parse_memory
-from uavlab.experiment.throughput import Sweep
+from uavlab.experiment.sizes import Sweep
 from uavlab.profiling.batch_size import Budget
 
 
@@ -57,8 +57,8 @@ def test_what_is_refused() -> None:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take short samples of throughput, and survey few observations."""
     monkeypatch.setattr(entries, "SURVEY_STEPS", 2)
-    monkeypatch.setattr(throughput, "SAMPLE_S", 0.0)
-    monkeypatch.setattr(throughput, "POOL_STEPS", 1)
+    monkeypatch.setattr(automatic, "SAMPLE_S", 0.0)
+    monkeypatch.setattr(automatic, "POOL_STEPS", 1)
 
 
 NO_WORLDS = "worlds: none, because batches are read, not collected from worlds."

@@ -11,8 +11,7 @@ from uavlab.core.errors import ConfigError
 from uavlab.experiment import sizes
 from uavlab.experiment.config import configure
 from uavlab.experiment.run_dir import read_config
-from uavlab.experiment.sizes import batch_for, count_entities
-from uavlab.experiment.throughput import Sweep
+from uavlab.experiment.sizes import Sweep, batch_for, count_entities
 
 
 @pytest.mark.parametrize(

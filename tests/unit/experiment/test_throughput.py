@@ -9,9 +9,9 @@ import torch
 from tests.support.fixtures_config import sizes, tiny
 from uavlab.collectors import entries
 from uavlab.core.errors import ResourceError
-from uavlab.experiment import throughput
+from uavlab.experiment import sizes as automatic
 from uavlab.experiment.config import configure
-from uavlab.experiment.throughput import LONG_S, LONGEST_S, ROUNDS, sweep_worlds
+from uavlab.experiment.sizes import LONG_S, LONGEST_S, ROUNDS, sweep_worlds
 
 RATES = {1: 10.0, 2: 20.0, 4: 38.0, 8: 70.0, 16: 98.0, 32: 100.0, 64: 99.0}
 
@@ -28,9 +28,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
             seconds = sample_s(worlds)
             return rate(worlds, sampled.count(worlds) - 1) * seconds / worlds / 2, seconds  # 2 agents
 
-        monkeypatch.setattr(throughput, "_turns", lambda config, worlds: worlds)
-        monkeypatch.setattr(throughput, "_time_rounds", time_rounds)
-        monkeypatch.setattr(throughput, "fits", lambda make_step, worlds, budget: worlds <= (budget or 10**9))
+        monkeypatch.setattr(automatic, "_turns", lambda config, worlds: worlds)
+        monkeypatch.setattr(automatic, "_time_rounds", time_rounds)
+        monkeypatch.setattr(automatic, "fits", lambda make_step, worlds, budget: worlds <= (budget or 10**9))
         return sampled
 
     return install
@@ -97,8 +97,8 @@ def test_one_world_that_does_not_fit_is_refused() -> None:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take short samples, survey few observations, and collect no garbage."""
     monkeypatch.setattr(entries, "SURVEY_STEPS", 2)
-    monkeypatch.setattr(throughput, "SAMPLE_S", 0.0)
-    monkeypatch.setattr(throughput, "free_cache", lambda: None)
+    monkeypatch.setattr(automatic, "SAMPLE_S", 0.0)
+    monkeypatch.setattr(automatic, "free_cache", lambda: None)
 
 
 @pytest.mark.usefixtures("quick")
@@ -116,13 +116,13 @@ def test_whole_rounds_are_timed_and_nothing_else_changes(
     env: str, changes: dict[str, Any], rounds: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = set()
-    whole = throughput._time_rounds
+    whole = automatic._time_rounds
 
     def time_rounds(turn: Any, *rounds: int) -> tuple[int, float]:
         asked.add(rounds)
         return whole(turn, *rounds)
 
-    monkeypatch.setattr(throughput, "_time_rounds", time_rounds)
+    monkeypatch.setattr(automatic, "_time_rounds", time_rounds)
     config = configure(env, sizes(env, changes.get("learner")), changes)
     before = torch.get_rng_state()
     sweep = sweep_worlds(config, 2)
@@ -133,7 +133,7 @@ def test_whole_rounds_are_timed_and_nothing_else_changes(
 
 @pytest.mark.usefixtures("quick")
 def test_a_rate_counts_all_agents_of_all_worlds_and_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throughput, "_time_rounds", lambda turn, turns, least: (least, 2.0))
+    monkeypatch.setattr(automatic, "_time_rounds", lambda turn, turns, least: (least, 2.0))
     settings = {**sizes("leader_follower"), "followers": 2, "runs": 2, "world_steps": 4, "interval": 2, "ratio": 3}
     sweep = sweep_worlds(configure("leader_follower", settings), 2)
     assert sweep.rates == {1: 4 * 8 * 3 * 2 / 2.0, 2: 2 * 4 * 8 * 3 * 2 / 2.0}  # rounds, steps, agents, runs, seconds

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.fixtures_config import tiny
-from uavlab.core.bootstrap import student
+from uavlab.core.statistics import student
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Change
 from uavlab.live import comparison

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from uavlab.core.bootstrap import student
 from uavlab.core.errors import ConfigError
+from uavlab.core.statistics import student
 from uavlab_lab.lessons import harm
 from uavlab_lab.lessons.harm import (
     BASE,

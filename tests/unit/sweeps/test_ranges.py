@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from uavlab.sweeps.ranges import search_problems
+from uavlab.sweeps.spec import search_problems
 
 
 def problems(**given: Any) -> list[str]:

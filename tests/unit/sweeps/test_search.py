@@ -9,9 +9,8 @@ import pytest
 
 from tests.support.sweeps import result, scripted, small
 from uavlab.sweeps.driver import run_sweep
-from uavlab.sweeps.search import search_trials
 from uavlab.sweeps.spec import Sweep
-from uavlab.sweeps.trials import Trial
+from uavlab.sweeps.trials import Trial, search_trials
 
 SEARCH: dict[str, Any] = {
     "ranges": {

@@ -9,8 +9,8 @@ import pytest
 from pyarrow import parquet
 
 from tests.support.sweeps import small
-from uavlab.core.aggregates import MEAN, compare, summarize
 from uavlab.core.errors import ConfigError
+from uavlab.core.statistics import MEAN, compare, summarize
 from uavlab.sweeps.table import ALL, PLAIN, SweepTable, flat_columns, settings_text
 
 SCORES = {("leader_follower", 0.1): [0.0, 1.0, 0.5], ("pursuit", 0.1): [10.0, 20.0], ("pursuit", 0.2): [30.0]}

@@ -13,8 +13,8 @@ from tools.peers import __main__ as tool
 from tools.peers import worker
 from tools.tables import peers
 from tools.tables import records as parts
-from uavlab.benchmarks.timing import ENOUGH, WARM_UP
 from uavlab.core.errors import ConfigError, ResourceError
+from uavlab.profiling.timing import ENOUGH, WARM_UP
 
 OURS, EACH, OURS_ONE, ONE = tool.PROGRAMS
 COUNTS = {

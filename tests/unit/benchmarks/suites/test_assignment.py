@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from uavlab.benchmarks import timing
 from uavlab.envs.target_assignment.env import Assignment
 from uavlab.nets.attention import StackedAttention
+from uavlab.profiling import timing
 from uavlab.runtime.runtime import Runtime
 from uavlab_lab.suites import assignment
 from uavlab_lab.suites.assignment import (

@@ -12,8 +12,8 @@ import torch
 
 from tests.support.fixtures_config import TINY
 from uavlab import api
-from uavlab.core.bootstrap import student
 from uavlab.core.errors import ConfigError, DivergedError
+from uavlab.core.statistics import student
 from uavlab.experiment.config import configure
 from uavlab.experiment.estimate import Pace
 from uavlab.experiment.policy import load

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from uavlab.benchmarks import registry
-from uavlab.benchmarks.timing import WARM_UP
 from uavlab.core.errors import ResourceError
+from uavlab.profiling.timing import WARM_UP
 from uavlab_lab.suites import ranks
 
 

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from tests.support.fixtures_config import TINY
-from uavlab.benchmarks import compare, timing
+from uavlab.benchmarks import compare
 from uavlab.core.errors import ResourceError
 from uavlab.experiment.config import configure
+from uavlab.profiling import timing
 from uavlab.runtime import wrappers
 from uavlab.runtime.runtime import Runtime
 from uavlab_lab.suites import update

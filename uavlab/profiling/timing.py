@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from uavlab.core.bootstrap import interval
+from uavlab.core.statistics import interval
 from uavlab.runtime.stage_timer import synchronize
 
 K = TypeVar("K")
