@@ -410,12 +410,20 @@ def report(
         MissingPackageError: Packages that draw are not installed.
         ResourceError: The page cannot be written.
     """
-    scoring = load_lab("run_files", "report").Scoring(episodes, seed, mean_action, device)
-    folders, page = run_folders("report", runs), None if out is None else Path(out)
-    page, missing = load_lab("report", "report").write_report(folders, page, scoring)
+    page, _, missing = write_report(runs, out, episodes, seed, mean_action, device)
     for note in missing:
         warnings.warn(one_line(note), stacklevel=2)
     return page
+
+
+def write_report(
+    runs: Any, out: str | Path | None, episodes: int, seed: int, mean_action: bool, device: Device | None
+) -> tuple[Path, list[Path], list[str]]:
+    """Write the page of ``report``; return it, the folders of the runs, and what cannot be read of one."""
+    scoring = load_lab("run_files", "report").Scoring(episodes, seed, mean_action, device)
+    folders, page = run_folders("report", runs), None if out is None else Path(out)
+    page, missing = load_lab("report", "report").write_report(folders, page, scoring)
+    return page, folders, missing
 
 
 def sweep(what: Mapping[str, Any] | str | Path, out: str | Path, *, progress: bool = True) -> SweepTable:

@@ -7,4 +7,4 @@ or memory, 124 time-out, 130 and 143 signals, 138 dead kernel.
 from uavlab.cli import flights, measure, notebooks, runs
 from uavlab.cli.base import cli, main
 
-__all__ = ["cli", "flights", "main", "measure", "notebooks", "runs", "sweeps"]
+__all__ = ["cli", "flights", "main", "measure", "notebooks", "runs"]

@@ -8,6 +8,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,6 +27,24 @@ Command = Callable[..., Any]
 Record = dict[str, Any]
 """What a command returns, and prints with ``--json``."""
 
+
+class OutputFile(click.Path):
+    """A file that a command writes at its end; what cannot be written is refused at its beginning."""
+
+    def __init__(self, *suffixes: str) -> None:
+        super().__init__(path_type=Path)
+        self.suffixes = suffixes
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = Path(str(super().convert(value, param, ctx)))
+        if path.is_dir():
+            self.fail(f"{quote(str(path))} is a folder; name a file in it.", param, ctx)
+        if self.suffixes and not path.name.endswith(self.suffixes):
+            self.fail(f"{quote(str(path))} must end in one of {', '.join(self.suffixes)}.", param, ctx)
+        require_writable(path)
+        return path
+
+
 as_json = click.option("--json", is_flag=True, expose_value=False, help="Print one JSON object as the last line.")
 on_device = click.option(
     "--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Replaces the device of the run's settings."
@@ -39,7 +58,15 @@ which_policy = click.option(
     default="best",
     help="Policy of the run: of the highest score in training (default), each group with its own, or the newest.",
 )
-settings_options = (
+record_file = click.option("--out", type=OutputFile(), help="Also write the record to this JSON file.")
+
+
+def add_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Return a decorator that adds options to a command, in this order."""
+    return lambda command: reduce(lambda inner, option: option(inner), reversed(options), command)
+
+
+with_settings = add_options(
     click.option("--seed", type=int, help="Seed of the first run."),
     click.option("--runs", type=int, help="Independent runs in this process."),
     click.option("--updates", type=int, help="Number of updates."),
@@ -50,6 +77,17 @@ settings_options = (
     click.option("--toggles", metavar="SET", help="plain, eager, laptop, gpu or max; see the command toggles."),
     click.option("--config", "config_file", type=click.Path(path_type=Path), help="Settings from a YAML file."),
 )
+
+
+def scored_by(what: str) -> Callable[[Command], Command]:
+    """Return a decorator that adds the options of scores to a command; ``what`` is what the seed is of."""
+    return add_options(
+        click.option("--episodes", type=click.IntRange(1, 100_000), default=200, show_default=True),
+        click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help=f"Seed of the {what}."),
+        click.option(
+            "--mean-action", is_flag=True, help="Use the mean action, or the likeliest move, instead of sampling."
+        ),
+    )
 
 
 def main() -> None:
@@ -121,27 +159,13 @@ def echo(text: Any, err: bool = False) -> None:
     click.echo(printable(text), err=err)
 
 
-class OutputFile(click.Path):
-    """A file that a command writes at its end; what cannot be written is refused at its beginning."""
-
-    def __init__(self, *suffixes: str) -> None:
-        super().__init__(path_type=Path)
-        self.suffixes = suffixes
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        path = Path(str(super().convert(value, param, ctx)))
-        if path.is_dir():
-            self.fail(f"{quote(str(path))} is a folder; name a file in it.", param, ctx)
-        if self.suffixes and not path.name.endswith(self.suffixes):
-            self.fail(f"{quote(str(path))} must end in one of {', '.join(self.suffixes)}.", param, ctx)
-        require_writable(path)
-        return path
-
-
-def write_record(path: Path, record: Record) -> None:
-    """Write a record as JSON, and the folder that it needs."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, record)
+def keep_record(path: Path | None, /, **record: Any) -> Record:
+    """Return a record with the command that made it, and write it to a file if one is named."""
+    record = {"command": installation.invocation(), **record}
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, record)
+    return record
 
 
 class NamesFirst(click.Command):
@@ -200,13 +224,6 @@ def show_reading(env: Any, rank: int = 0) -> None:
     """Print once what was read of an external environment on stderr, so that a guess that is wrong is seen."""
     if rank == 0 and hasattr(env, "reading"):
         echo(f"read {env.origin.name}: {env.reading}", err=True)
-
-
-def with_settings(command: Command) -> Command:
-    """Add the options for settings of a run to a command."""
-    for option in reversed(settings_options):
-        command = option(command)
-    return command
 
 
 def layer(

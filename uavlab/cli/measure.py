@@ -12,14 +12,19 @@ from uavlab.cli.base import (
     as_json,
     cli,
     echo,
+    keep_record,
     layer,
+    record_file,
     show_reading,
     task_argument,
     with_settings,
-    write_record,
 )
 from uavlab.core.text import one_line
 
+with_rounds = click.option(
+    "--rounds", type=click.IntRange(3, 1000), default=30, show_default=True, help="Interleaved repetitions."
+)
+here = click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
 SYSTEMS = ("leader_follower", "mapping", "assignment", "telemetry", "scale_out")
 
 
@@ -86,7 +91,7 @@ def doctor() -> Record:
 
 
 @cli.command()
-@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
+@here
 @as_json
 def toggles(device: Any) -> Record:
     """List every optimization: its values, where it acts, how equal its results are, and whether it runs here."""
@@ -153,7 +158,7 @@ def _click_option(suites: Mapping[str, Any]) -> click.Option:
     option = next(iter(suites.values()))
     name, flag = f"--{option.name}", option.limits is None and option.kind is int
     repeatable = "; repeatable" * (option.several and not flag)
-    about = " ".join(f"{suite}: {each.about}{repeatable}." for suite, each in suites.items())
+    about = " ".join(f"{suite}: {variant.about}{repeatable}." for suite, variant in suites.items())
     if flag:
         return click.Option([name], is_flag=True, help=about)
     ranges = {int: click.IntRange, float: click.FloatRange}
@@ -162,9 +167,9 @@ def _click_option(suites: Mapping[str, Any]) -> click.Option:
 
 
 @cli.command(cls=BenchCommand, short_help="Measure here: one suite of benchmarks.")
-@click.option("--out", type=OutputFile(), help="Also write the record to this JSON file.")
-@click.option("--rounds", type=click.IntRange(3, 1000), default=30, show_default=True, help="Interleaved repetitions.")
-@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
+@record_file
+@with_rounds
+@here
 @as_json
 def bench(suite: str, out: Path | None, rounds: int, device: Any, **options: Any) -> Record:
     """Measure one suite on this machine."""
@@ -173,18 +178,8 @@ def bench(suite: str, out: Path | None, rounds: int, device: Any, **options: Any
     record = registry.bench(
         suite, rounds=rounds, device=device, **{name: value for name, value in options.items() if value}
     )
-    return _report(record, registry.format_rows(record["rows"]), out)
-
-
-def _report(record: Record, text: str, out: Path | None) -> Record:
-    """Print a record as text, add the command that made it, and write it."""
-    from uavlab.core.installation import invocation
-
-    record = {"command": invocation(), **record}
-    echo(text)
-    if out is not None:
-        write_record(out, record)
-    return record
+    echo(registry.format_rows(record["rows"]))
+    return keep_record(out, **record)
 
 
 @cli.command()
@@ -203,7 +198,7 @@ def _report(record: Record, text: str, out: Path | None) -> Record:
     type=click.FloatRange(min=0),
     help="Seconds after the start beyond which no further function is compiled for a trial (75; with --all no limit).",
 )
-@click.option("--out", type=OutputFile(), help="Also write the record to this JSON file.")
+@record_file
 @as_json
 def profile(
     preset: str,
@@ -216,13 +211,12 @@ def profile(
     **options: Any,
 ) -> Record:
     """Measure where the time of PRESET goes, what bounds it, and which toggles would help: predicted and measured."""
-    from uavlab.api import profile as measure
-    from uavlab.benchmarks.profile_run import format_profile
+    from uavlab import api
 
-    record = measure(
-        preset, settings=layer(**options), rounds=rounds, trace=trace, every=every, stacks=stacks, limit=limit
-    )
-    return _report(record, format_profile(record), out)
+    given: Any = {"settings": layer(**options), "rounds": rounds, "trace": trace}
+    record = api.profile(preset, **given, every=every, stacks=stacks, limit=limit)
+    echo(record)
+    return keep_record(out, **record)
 
 
 @cli.command()
@@ -232,7 +226,7 @@ def profile(
 @click.option(
     "--most", type=click.IntRange(1, 1_000_000), default=16_384, show_default=True, help="Most worlds, and rows, tried."
 )
-@click.option("--out", type=OutputFile(), help="Also write the record to this JSON file.")
+@record_file
 @as_json
 def fit(preset: str, memory: str | None, most: int, out: Path | None, **options: Any) -> Record:
     """Measure how many worlds PRESET should have here, and the largest batch that fits into memory.
@@ -240,7 +234,6 @@ def fit(preset: str, memory: str | None, most: int, out: Path | None, **options:
     Without --memory, trials take at most half of what a CPU has free, or what a GPU grants. The last line has the
     settings as options of train.
     """
-    from uavlab.core.installation import invocation
     from uavlab.experiment.build import runtime
     from uavlab.experiment.config import configure
     from uavlab.experiment.fit import fit as search
@@ -248,19 +241,15 @@ def fit(preset: str, memory: str | None, most: int, out: Path | None, **options:
 
     config = configure(preset, layer(**options))
     result = search(config, memory, most, say=echo)
-    machine = describe(runtime(config.run).device)
-    record: Record = {"command": invocation(), "machine": machine, "memory": memory, "most": most}
-    record |= {"settings": result.settings, "trials": result.trials}
-    if out is not None:
-        write_record(out, record)
-    return record
+    facts = {"machine": describe(runtime(config.run).device), "memory": memory, "most": most}
+    return keep_record(out, **facts, settings=result.settings, trials=result.trials)
 
 
 @cli.command()
 @click.option("--measure", "names", multiple=True, metavar="CLAIM", help="Measure this claim here; repeatable.")
 @click.option("--all", "every", is_flag=True, help="Measure every claim that can be measured so far.")
 @click.option("--system", type=click.Choice(SYSTEMS), help="Only what is claimed of this system.")
-@click.option("--rounds", type=click.IntRange(3, 1000), default=30, show_default=True, help="Interleaved repetitions.")
+@with_rounds
 @click.option("--out", type=OutputFile(), help="Keep the numbers in this file, not in figures/records.")
 @as_json
 def claims(names: tuple[str, ...], every: bool, system: str | None, rounds: int, out: Path | None) -> Record:

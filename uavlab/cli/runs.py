@@ -1,11 +1,11 @@
-"""Commands on runs: train, resume, evaluate, report, fly, export."""
+"""Commands on runs: train, resume, evaluate, cross-play, transfer, report, fly, export; and on many: sweep."""
 
 import math
 import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
@@ -19,15 +19,17 @@ from uavlab.cli.base import (
     as_json,
     cli,
     echo,
+    keep_record,
     layer,
     on_device,
     print_json,
+    record_file,
+    scored_by,
     show_reading,
     task_argument,
     which_policy,
     with_monitor,
     with_settings,
-    write_record,
 )
 from uavlab.core.errors import ConfigError, UavlabError
 from uavlab.core.installation import program
@@ -106,77 +108,50 @@ def resume(run: str, fresh_replay: bool, **options: Any) -> Record:
 
 @cli.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
-@click.option("--episodes", type=click.IntRange(1, 100_000), default=200, show_default=True)
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the episodes.")
-@click.option("--mean-action", is_flag=True, help="Use the mean action, or the likeliest move, instead of sampling.")
+@scored_by("episodes")
 @click.option(
     "--policy", "plan", help="Evaluate this baseline, which needs no training, on the task of each RUN or PRESET."
 )
 @which_policy
 @on_device
-@click.option("--out", type=OutputFile(), help="Also write the record to this JSON file.")
+@record_file
 @as_json
 def evaluate(
-    runs: tuple[str, ...],
-    episodes: int,
-    seed: int,
-    mean_action: bool,
-    plan: str | None,
-    which: Any,
-    device: Any,
-    out: Path | None,
+    runs: tuple[str, ...], plan: str | None, which: Any, device: Any, out: Path | None, **scoring: Any
 ) -> Record:
     """Evaluate the best policy of each RUN on its evaluation task, with 95 % intervals."""
     from uavlab import api
-    from uavlab.core.installation import invocation
-    from uavlab.experiment.names import run_folder
-    from uavlab.storage.files import read_json
     from uavlab.storage.machine import describe
 
-    what: Any = (
-        runs if plan else [api.load(run, device, which) for run in runs]
-    )  # all are read before the first episode
-    status = [] if plan else [run_folder(run) / "run.json" for run in runs]
-    trained = [read_json(path) for path in status if path.exists()]
-    rows = []
-    for run, each in zip(runs, what, strict=True):
-        result = api.evaluate(each, policy=plan, episodes=episodes, seed=seed, mean_action=mean_action, device=device)
-        title = f"{plan}, {result.count}" if plan else _title(each, result.count)
+    # all are read before the first episode
+    what: Any = runs if plan else [api.load(run, device, which) for run in runs]
+    trained, rows = [] if plan else _statuses(runs), []
+    episodes = {"episodes": scoring["episodes"], "seed": scoring["seed"]}
+    how = {"policy": plan} if plan else {"action": "mean" if scoring["mean_action"] else "sampled"}
+    how |= {} if plan or which == "best" else {"which": which}
+    for run, player in zip(runs, what, strict=True):
+        result = api.evaluate(player, policy=plan, device=device, **scoring)
+        title = f"{plan}, {result.count}" if plan else _title(player, result.count)
         echo(f"{run}: {title}\n{result}")
-        place = "run" if os.path.exists(f"{run}/config.json") else "preset"
-        how = {"policy": plan} if plan else {"action": "mean" if mean_action else "sampled"}
-        how |= {} if plan or which == "best" else {"which": which}
-        rows.append({**result, place: run, **how, "episodes": episodes, "seed": seed})
-    record = {"command": invocation(), "machine": describe(result.device), "rows": rows, "trained": trained}
-    if out is not None:
-        write_record(out, record)
+        kind = "run" if os.path.exists(f"{run}/config.json") else "preset"
+        rows.append({**result, kind: run, **how, **episodes})
+    keep_record(out, machine=describe(result.device), rows=rows, trained=trained)
     return rows[0] if len(rows) == 1 else {"rows": rows}
 
 
 @cli.command("cross-play")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN_OR_PRESET...")
 @click.option("--policy", "plans", multiple=True, help="A baseline that also plays, such as random; repeatable.")
-@click.option("--episodes", type=click.IntRange(1, 100_000), default=200, show_default=True)
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the episodes.")
-@click.option("--mean-action", is_flag=True, help="Use the mean action, or the likeliest move, instead of sampling.")
+@scored_by("episodes")
 @which_policy
-@click.option("--out", type=OutputFile(), help="Also write the record to this JSON file.")
+@record_file
 @as_json
-def cross_play(
-    runs: tuple[str, ...],
-    plans: tuple[str, ...],
-    episodes: int,
-    seed: int,
-    mean_action: bool,
-    which: Any,
-    out: Path | None,
-) -> Record:
+def cross_play(runs: tuple[str, ...], plans: tuple[str, ...], which: Any, out: Path | None, **scoring: Any) -> Record:
     """Score groups of each run against those of the others, and of baselines, in every pairing.
 
     A preset is no player: it names the task that is flown, which otherwise is that of the first run.
     """
     from uavlab import api
-    from uavlab.core.installation import invocation
     from uavlab.experiment.presets import presets
     from uavlab.storage.machine import describe
 
@@ -185,14 +160,11 @@ def cross_play(
         raise ConfigError(f"cross-play: got the presets {', '.join(tasks)}; expected one task at most.")
     players: Any = {run: api.load(run, which=which) for run in runs if run not in tasks}
     players |= {plan: plan for plan in plans}
-    play = api.cross_play(players, *tasks, episodes=episodes, seed=seed, mean_action=mean_action)
+    play = api.cross_play(players, *tasks, **scoring)
     echo(play)
     rows = [{**row, "figures": dict(row["figures"])} for row in play.rows]
     machine = describe(play.rows[0]["figures"].device)
-    record = {"command": invocation(), "machine": machine, "episodes": episodes, "seed": seed, "rows": rows}
-    if out is not None:
-        write_record(out, record)
-    return record
+    return keep_record(out, machine=machine, episodes=scoring["episodes"], seed=scoring["seed"], rows=rows)
 
 
 @cli.command()
@@ -200,44 +172,35 @@ def cross_play(
 @click.option("--sizes", default="", help="Whole numbers, such as 2,4,8,16,32.")
 @click.option("--stages", metavar="PRESET", default="", help="In place of sizes, the stages of a preset's curriculum.")
 @click.option("--policy", "plans", multiple=True, help="A baseline that is scored, too; repeatable.")
-@click.option("--episodes", type=click.IntRange(1, 100_000), default=200, show_default=True)
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the episodes.")
-@click.option("--mean-action", is_flag=True, help="Use the mean action, or the likeliest move, instead of sampling.")
+@scored_by("episodes")
 @which_policy
-@click.option("--out", type=OutputFile(), help="Also write the record to this JSON file.")
+@record_file
 @as_json
 def transfer(
-    run: str,
-    sizes: str,
-    stages: str,
-    plans: tuple[str, ...],
-    episodes: int,
-    seed: int,
-    mean_action: bool,
-    which: Any,
-    out: Path | None,
+    run: str, sizes: str, stages: str, plans: tuple[str, ...], which: Any, out: Path | None, **scoring: Any
 ) -> Record:
     """Score the policy of RUN in teams of other sizes, or at each stage of a curriculum, without training."""
     from uavlab import api
-    from uavlab.core.installation import invocation
-    from uavlab.experiment.names import run_folder
-    from uavlab.storage.files import read_json
     from uavlab.storage.machine import describe
 
     if not stages and not re.fullmatch(r"\d{1,4}(,\d{1,4})*", sizes, re.ASCII):
         raise ConfigError(f"--sizes {quote(sizes)}: expected whole numbers with commas, such as 2,4,8.")
     trained = api.load(run, which=which)
     numbers = [int(part) for part in sizes.split(",")] if sizes else []
-    options: dict[str, Any] = {"episodes": episodes, "seed": seed, "mean_action": mean_action}
-    table = api.transfer(trained, numbers, stages=stages, policies=plans, **options)
+    table = api.transfer(trained, numbers, stages=stages, policies=plans, **scoring)
     echo(table)
-    record = {"command": invocation(), "machine": describe(trained.rt.device), "episodes": episodes, "seed": seed}
-    record |= {"kind": table.kind, "metric": table.metric, "home": table.home, "rows": list(table.rows)}
-    status = run_folder(run) / "run.json"
-    record["trained"] = [read_json(status)] if status.exists() else []
-    if out is not None:
-        write_record(out, record)
-    return record
+    facts = {"machine": describe(trained.rt.device), "episodes": scoring["episodes"], "seed": scoring["seed"]}
+    facts |= {"kind": table.kind, "metric": table.metric, "home": table.home, "rows": list(table.rows)}
+    return keep_record(out, **facts, trained=_statuses([run]))
+
+
+def _statuses(runs: Iterable[str]) -> list[Record]:
+    """Return what ``run.json`` says of each run that has one."""
+    from uavlab.experiment.names import run_folder
+    from uavlab.storage.files import read_json
+
+    paths = [run_folder(run) / "run.json" for run in runs]
+    return [read_json(path) for path in paths if path.exists()]
 
 
 @cli.command()
@@ -247,23 +210,18 @@ def transfer(
     type=OutputFile(),
     help="HTML file; default report.html in the folder of the run, of several in the folder above the first.",
 )
-@click.option("--episodes", type=click.IntRange(1, 100_000), default=200, show_default=True)
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the episodes and flights.")
-@click.option("--mean-action", is_flag=True, help="Use the mean action, or the likeliest move, instead of sampling.")
+@scored_by("episodes and flights")
 @on_device
 @as_json
-def report(runs: tuple[str, ...], out: Path | None, episodes: int, seed: int, mean_action: bool, device: Any) -> Record:
+def report(runs: tuple[str, ...], out: Path | None, device: Any, **scoring: Any) -> Record:
     """Write one page about each RUN: scores, learning curves, a flight, settings, machine, commands.
 
     The page is one file that needs no network. Runs that differ by their seed alone are pooled, like the seeds of one
     run. What cannot be read of an unfinished or damaged run is left out, with the reason.
     """
-    from uavlab.api import run_folders
-    from uavlab.core.extras import load_lab
+    from uavlab import api
 
-    scoring = load_lab("run_files", "report").Scoring(episodes, seed, mean_action, device)
-    folders = run_folders("report", runs)
-    page, missing = load_lab("report", "report").write_report(folders, out, scoring)
+    page, folders, missing = api.write_report(runs, out, device=device, **scoring)
     for note in missing:
         echo(one_line(f"warning: {note}"), err=True)
     echo(f"{len(folders)} run(s); open {page}")
@@ -325,7 +283,6 @@ def export(run: str, out: Path, seed_index: int, agent: int | None, which: Any) 
 
 def drive(run: Any) -> Record:
     """Train to the end with a progress bar; the first SIGINT or SIGTERM ends it after the update in progress."""
-    from uavlab.core.installation import program
     from uavlab.experiment.progress_bar import watch
     from uavlab.experiment.run_dir import saves
     from uavlab.experiment.run_state import not_exact
@@ -352,61 +309,6 @@ def drive(run: Any) -> Record:
         print_json(record)
         sys.exit(128 + received[0])
     return record
-
-
-def own_place() -> tuple[int, int]:
-    """Return the number of this process among ranks, and their count; all but the first print nothing from now on."""
-    from uavlab.runtime.torchrun import place
-
-    number, count = place()
-    if number > 0:
-        sys.stdout = sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 until the process ends
-    return number, count
-
-
-def require_one_measure(settings: Mapping[str, Any], count: int) -> None:
-    """Refuse numbers that each rank would measure by itself."""
-    from uavlab.experiment.sizes import AUTO
-
-    if count > 1 and settings.get("worlds") == AUTO:
-        raise ConfigError(
-            f"worlds: got auto in {count} ranks, which would measure different numbers; expected one number for all, "
-            f"such as that of `{program()} fit`."
-        )
-
-
-@contextmanager
-def started(config: Any, folder: Path) -> Iterator[Any]:
-    """Yield a new run in a folder; when torchrun starts its ranks again, the one that they were training."""
-    from uavlab import api
-    from uavlab.experiment.rank_runs import connected, is_restart, require_same_settings
-    from uavlab.experiment.run import Run
-    from uavlab.experiment.run_dir import require_empty
-
-    number, _ = own_place()
-    with connected(config.run, config.run.device) as ranks:
-        require_same_settings(ranks, config.preset, config.values)
-        if is_restart(folder, config.preset, config.values):
-            yield Run.resume(folder, ranks=ranks)
-            return
-        if number == 0:
-            require_empty(folder, run=True)
-        yield api.build_run(config, folder, ranks)
-
-
-@contextmanager
-def resumed(folder: Path, changes: Mapping[str, Any], fresh_replay: bool) -> Iterator[Any]:
-    """Yield the run in a folder, as it goes on with the ranks that torchrun started."""
-    from uavlab.experiment.config import RunConfig
-    from uavlab.experiment.rank_runs import connected
-    from uavlab.experiment.run import Run
-    from uavlab.experiment.run_dir import restore_config
-
-    _, count = own_place()
-    require_one_measure(changes, count)
-    settings = restore_config(folder, changes)[0].run if count > 1 else RunConfig()
-    with connected(settings, settings.device) as ranks:
-        yield Run.resume(folder, changes, fresh_replay=fresh_replay, ranks=ranks)
 
 
 @cli.command()
@@ -467,3 +369,58 @@ def trial(folder: Path) -> Record:
         one_line(f"{folder}: {(result or {}).get('status', 'interrupted')} {(result or {}).get('reason', '')}").strip()
     )
     return result or {"status": "interrupted"}
+
+
+def own_place() -> tuple[int, int]:
+    """Return the number of this process among ranks, and their count; all but the first print nothing from now on."""
+    from uavlab.runtime.torchrun import place
+
+    number, count = place()
+    if number > 0:
+        sys.stdout = sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 until the process ends
+    return number, count
+
+
+def require_one_measure(settings: Mapping[str, Any], count: int) -> None:
+    """Refuse numbers that each rank would measure by itself."""
+    from uavlab.experiment.sizes import AUTO
+
+    if count > 1 and settings.get("worlds") == AUTO:
+        raise ConfigError(
+            f"worlds: got auto in {count} ranks, which would measure different numbers; expected one number for all, "
+            f"such as that of `{program()} fit`."
+        )
+
+
+@contextmanager
+def started(config: Any, folder: Path) -> Iterator[Any]:
+    """Yield a new run in a folder; when torchrun starts its ranks again, the one that they were training."""
+    from uavlab import api
+    from uavlab.experiment.rank_runs import connected, is_restart, require_same_settings
+    from uavlab.experiment.run import Run
+    from uavlab.experiment.run_dir import require_empty
+
+    number, _ = own_place()
+    with connected(config.run, config.run.device) as ranks:
+        require_same_settings(ranks, config.preset, config.values)
+        if is_restart(folder, config.preset, config.values):
+            yield Run.resume(folder, ranks=ranks)
+            return
+        if number == 0:
+            require_empty(folder, run=True)
+        yield api.build_run(config, folder, ranks)
+
+
+@contextmanager
+def resumed(folder: Path, changes: Mapping[str, Any], fresh_replay: bool) -> Iterator[Any]:
+    """Yield the run in a folder, as it goes on with the ranks that torchrun started."""
+    from uavlab.experiment.config import RunConfig
+    from uavlab.experiment.rank_runs import connected
+    from uavlab.experiment.run import Run
+    from uavlab.experiment.run_dir import restore_config
+
+    _, count = own_place()
+    require_one_measure(changes, count)
+    settings = restore_config(folder, changes)[0].run if count > 1 else RunConfig()
+    with connected(settings, settings.device) as ranks:
+        yield Run.resume(folder, changes, fresh_replay=fresh_replay, ranks=ranks)
