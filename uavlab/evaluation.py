@@ -34,22 +34,14 @@ CHECK_STEPS = 32  # steps between checks whether all episodes have ended, each a
 
 @dataclass(frozen=True)
 class Planner:
-    """A hand-written policy that reads the whole state.
+    """A hand-written policy that reads the whole state."""
 
-    Attributes:
-        plan: Function of the environment, the state (B worlds) and uniform noise (B A) that returns actions (B A).
-    """
-
-    plan: Callable[[Any, Any, Tensor], Tensor]
+    plan: Callable[[Any, Any, Tensor], Tensor]  # (environment, state of B worlds, uniform noise (B A)) -> actions (B A)
 
 
 @dataclass(frozen=True)
 class Sides:
-    """A policy or plan for each group of a team.
-
-    Attributes:
-        members: In the order of the team's groups.
-    """
+    """A policy or plan for each group of a team, in the order of its groups."""
 
     members: tuple[Any, ...]
 
@@ -96,8 +88,8 @@ class Actor:
         """Return the actions of all worlds in a state, with their observations."""
         spec, policy, count = self.env.spec, self.policy, self.lead[1]
         if self.members:
-            each = [split_groups(spec, member(state, obs)) for member in self.members]
-            return torch.cat([own[part.name] for own, part in zip(each, spec.parts, strict=True)], 1)
+            actions = [split_groups(spec, member(state, obs)) for member in self.members]
+            return torch.cat([action[part.name] for action, part in zip(actions, spec.parts, strict=True)], 1)
         if isinstance(policy, Planner):
             return policy.plan(self.env, state, self.rng.uniform(self.stream, count, spec.agents).flatten(0, 1))
         noise = None if self.mean_action else acting_noise(self.rng, self.stream, count, spec)
@@ -140,11 +132,7 @@ def simulate(
 def episodes(
     env: Env, policy: Chooser, rng: Streams, count: int, mean_action: bool = False, stream: str = "evaluate"
 ) -> dict[str, Float[Tensor, "R E"]]:
-    """Run ``count`` episodes per run to their ends.
-
-    Returns:
-        The metrics of the environment, flight time, timeout and return (mean over agents), by run and episode.
-    """
+    """Run ``count`` episodes per run to their ends; return metrics, flight time, timeout and mean return of agents."""
     sums: dict[str, Tensor] = {}
     for step, (metrics, live, still) in enumerate(simulate(env, policy, rng, count, mean_action, stream)):
         for metric in (*env.metrics, *COMMON):
@@ -188,7 +176,7 @@ def interval(
     outcomes it also holds the exact interval of all episodes, which is all that is known of runs that agree.
     """
     table = values.double().cpu().numpy()
-    mean, low, high = statistics.student(table.mean(1)) if len(table) > 1 else statistics.interval(table[0])
+    mean, low, high = statistics.of_runs(table)
     if outcomes and ((table == 0) | (table == 1)).all():
         _, least, most = statistics.share(int(table.sum()), table.size)
         low, high = (min(low, least), max(high, most)) if len(table) > 1 else (least, most)

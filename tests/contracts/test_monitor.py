@@ -8,7 +8,8 @@ from tests.contracts.test_equality import tasks
 from tests.support.fixtures_config import sizes
 from uavlab.experiment import build
 from uavlab.experiment.config import configure
-from uavlab.runtime.stage_timer import Monitor, count_operators
+from uavlab.profiling.roofline import count_operators
+from uavlab.runtime.stage_timer import Monitor
 from uavlab.training import make_cycle
 
 

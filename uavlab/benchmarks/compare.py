@@ -1,11 +1,13 @@
-"""Comparisons of a run under several settings: one of its calls timed in turn, or one training under each."""
+"""Pieces of a run, timed in turn: under several settings, or loading beside learning; and trainings side by side."""
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import psutil
 import torch
 
 from uavlab.core.errors import ConfigError
@@ -14,10 +16,17 @@ from uavlab.core.rng import Streams, acting_noise
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
 from uavlab.experiment.run import Run
+from uavlab.profiling.roofline import count_operators
 from uavlab.profiling.timing import FEWEST, WARM_UP, median, ratio, time_call, time_in_turn
 from uavlab.runtime.runtime import Runtime
-from uavlab.runtime.stage_timer import Monitor, count_operators
+from uavlab.runtime.stage_timer import Monitor
+from uavlab.telemetry.window_source import WindowSource
 from uavlab.training import make_cycle
+
+PARTS = ("loader", "model", "both")  # whose throughput is measured
+IN_A_ROW = 10  # batches per timed call of the loader alone, with no network in between that evicts the caches
+INTERVALS, CYCLES = 8, 10  # intervals whose throughput is measured, and the batches in each
+MIB = 2**20
 
 Settings = Mapping[str, Mapping[str, Any]]
 """Layers of settings, by the name of the row that each becomes."""
@@ -40,9 +49,6 @@ def build_call(config: Config, piece: str, monitor: Monitor | None = None) -> Ca
     Pieces are ``load`` (a batch), ``update`` (from one batch, always the same), ``cycle`` (act, step, store, draw,
     update, feedback), ``acting`` (in all worlds once) and ``environment`` (a step of all worlds: transition, reward,
     observation, and autoreset where there is one).
-
-    Raises:
-        ConfigError: The run has no such piece.
     """
     _check_piece(config, piece)
     rt, *parts = build.assemble(config, monitor)
@@ -68,44 +74,6 @@ def _piece(config: Config, piece: str, rt: Runtime, rng: Streams, learner: Learn
             memory = initial_memory(policy, config.run.runs, worlds)
         return torch.no_grad()(partial(step_policy, policy, obs, acting_noise(rng, "act", worlds, spec), memory))
     return source.world_step() if piece == "environment" else source.next
-
-
-def compare(
-    preset: str,
-    settings: Settings,
-    *layers: Mapping[str, Any],
-    call: str = "update",
-    rounds: int = 30,
-    enough_s: float = math.inf,
-    over: Sequence[str] = (),
-    at_once: int = 1,
-    warm_up: int = WARM_UP,
-    fewest: int = FEWEST,
-    count: bool = True,
-) -> list[Row]:
-    """Time one piece of a run under each of ``settings``, which override ``layers``, in turn in this process.
-
-    Args:
-        preset: The run.
-        settings: The settings to compare, by name.
-        layers: Settings that all of them share.
-        call: The piece, as for ``build_call``.
-        rounds: Interleaved repetitions.
-        enough_s: Time limit (s), after which only the fewest rounds are run.
-        over: Names of further references.
-        at_once: Calls of one setting in a row; a single one finds the caches as the others left them.
-        warm_up: Rounds that are not counted, after the first call of each.
-        fewest: Rounds that are run in any case.
-        count: Whether operators are counted, by one more call of each.
-
-    Returns:
-        A row for each setting, in order, as ``compare_calls`` returns them.
-
-    Raises:
-        ConfigError: Settings that are not valid.
-    """
-    configs = {name: configure(preset, *layers, setting) for name, setting in settings.items()}
-    return compare_calls(prepare(configs, call), rounds, enough_s, over, at_once, warm_up, fewest, count)
 
 
 def prepare(configs: Mapping[str, Config], piece: str) -> dict[str, Call]:
@@ -134,6 +102,17 @@ def prepare_pieces(
     return calls
 
 
+def compare(
+    preset: str, settings: Settings, *layers: Mapping[str, Any], call: str = "update", rounds: int = 30, **timing: Any
+) -> list[Row]:
+    """Time a piece of a run under each of ``settings``, which override ``layers``, in turn in this process.
+
+    ``call`` is the piece, as for ``build_call``; ``timing`` and the rows are those of ``compare_calls``.
+    """
+    configs = {name: configure(preset, *layers, setting) for name, setting in settings.items()}
+    return compare_calls(prepare(configs, call), rounds, **timing)
+
+
 def compare_calls(
     calls: Mapping[str, Call],
     rounds: int,
@@ -144,7 +123,17 @@ def compare_calls(
     fewest: int = FEWEST,
     count: bool = True,
 ) -> list[Row]:
-    """Time prepared calls in turn, ``at_once`` of each in a row.
+    """Time prepared calls in turn.
+
+    Args:
+        calls: The calls by name; the first one is the reference.
+        rounds: Interleaved repetitions.
+        enough_s: Time limit (s), after which only the fewest rounds are run.
+        over: Names of further references.
+        at_once: Calls of one name in a row; a single one finds the caches as the others left them.
+        warm_up: Rounds that are not counted, after the first call of each.
+        fewest: Rounds that are run in any case.
+        count: Whether operators are counted, by one more call of each.
 
     Returns:
         A row for each: ``setting``, ``ms`` (median), ``over_first`` and ``over_below`` (how many times faster than the
@@ -161,7 +150,7 @@ def compare_calls(
             "ms": round(1e3 * median(seconds[name]) / at_once, 3),
             **ratio(seconds[names[0]], seconds[name], "over_first"),
             "over_below": ratio(seconds[below], seconds[name])["median"],
-            **{f"over_{other}": ratio(seconds[other], seconds[name])["median"] for other in over},
+            **{f"over_{reference}": ratio(seconds[reference], seconds[name])["median"] for reference in over},
             "rounds": len(seconds[name]),
             **({"ops": count_operators(calls[name].call)} if count else {}),
             "first_call_s": round(calls[name].first_s, 3),
@@ -191,9 +180,6 @@ def learning(
         A row for each setting: ``setting``, ``seeds``, ``first_update_s`` (with all warm-up), ``updates_per_s``
         (afterwards, without scoring), ``fell_back``, and ``curve``: for each score the ``update``, the ``seconds`` of
         training so far, and ``each``, by metric the value of every run.
-
-    Raises:
-        ConfigError: Settings that are not valid.
     """
     rows = []
     for name, setting in settings.items():
@@ -217,3 +203,69 @@ def learning(
             }
         )
     return rows
+
+
+def loading_calls(
+    config: Config, kind: type[WindowSource] | None = None
+) -> tuple[Runtime, WindowSource, dict[str, Callable[[], Any]]]:
+    """Build the calls ``loader`` (``IN_A_ROW`` batches), ``model`` (an update on one batch) and ``both`` (a cycle).
+
+    ``kind`` replaces the class of the window source.
+    """
+    rt, rng, learner, source = build.assemble(config)
+    source = kind(config.env, config.source, rng, rt) if kind else source
+    model, both = (_piece(config, piece, rt, rng, learner, source) for piece in ("update", "cycle"))
+    calls = dict(zip(PARTS, (_repeat(source.next, IN_A_ROW), model, both), strict=True))
+    return rt, source, {part: rt.scope()(call) for part, call in calls.items()}
+
+
+def rates(seconds: Mapping[str, list[float]], windows: int) -> dict[str, Any]:
+    """Return windows per second of the calls of ``loading_calls``, whose batches have so many, from times by round.
+
+    ``of_model`` is the throughput of both over that of the model alone, with its 95 % interval ``low`` to ``high``.
+    """
+    counts = {"loader": IN_A_ROW * windows, "model": windows, "both": windows}
+    paces = {part: round(count / median(seconds[part])) for part, count in counts.items()}
+    return {**paces, **ratio(seconds["model"], seconds["both"], "of_model")}
+
+
+def throughput(config: Config, rounds: int, intervals: int = INTERVALS) -> dict[str, Any]:
+    """Time a run's loader and model in turn, then record throughput and disk reads over some intervals.
+
+    Returns:
+        What ``rates`` returns; ``intervals``, windows per second in each interval; ``disk_mib_per_s``, read from
+        storage meanwhile, and ``read_mib_per_s``, which includes reads from the system's cache; both are None where
+        the system does not report them.
+    """
+    rt, _, calls = loading_calls(config)
+    windows = config.source.batch * config.run.runs
+    parts = rates(time_in_turn(calls, rounds, rt.device), windows)
+    before, began = _bytes_read(), time.perf_counter()
+    seconds = [time_call(calls["both"], rt.device, CYCLES) for _ in range(intervals)]
+    elapsed = time.perf_counter() - began
+    pairs = zip(_bytes_read(), before, strict=True)
+    disk, read = (None if a is None or b is None else round((a - b) / MIB / elapsed, 3) for a, b in pairs)
+    paces = [round(CYCLES * windows / interval_s) for interval_s in seconds]
+    return {**parts, "intervals": paces, "disk_mib_per_s": disk, "read_mib_per_s": read}
+
+
+def format_throughput(record: Mapping[str, Any]) -> list[str]:
+    """Format what ``throughput`` returns as lines."""
+    share = f"{record['of_model']:.0%} of the model's pace, {record['low']:.0%} to {record['high']:.0%}"
+    alone = f"loader alone {record['loader']:,}, model alone {record['model']:,}"
+    paces = " ".join(f"{pace:,}" for pace in record["intervals"])
+    lines = [
+        f"windows/s: {alone}, both {record['both']:,} ({share})",
+        f"windows/s, interval by interval: {paces}",
+    ]
+    if record["disk_mib_per_s"] is not None:
+        lines.append(f"disk: {record['disk_mib_per_s']:.1f} MiB/s")
+        if record["read_mib_per_s"] is not None:
+            lines[-1] += f"; with the system's cache {record['read_mib_per_s']:.1f} MiB/s read"
+    return lines
+
+
+def _bytes_read() -> tuple[int | None, int | None]:
+    """Count the bytes that this process read from storage, and those that it read from files."""
+    count = getattr(psutil.Process(), "io_counters", lambda: None)()  # macOS has none
+    return getattr(count, "read_bytes", None), getattr(count, "read_chars", None)

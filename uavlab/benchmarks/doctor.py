@@ -27,14 +27,7 @@ COMPILERS = ("g++", "clang++", "c++")
 
 @dataclass(frozen=True)
 class Row:
-    """One property of this machine.
-
-    Attributes:
-        what: Its name.
-        value: Its value here.
-        usable: Whether uavlab can make use of it.
-        advice: Why it is not usable, and what to do; empty if there is nothing to do.
-    """
+    """One property of this machine, whether uavlab can make use of it, and if not, why and what to do."""
 
     what: str
     value: str

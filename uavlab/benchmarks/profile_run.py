@@ -7,17 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from uavlab.benchmarks import loading
+from uavlab.benchmarks import compare
 from uavlab.benchmarks.compare import Call, Row, build_call, compare_calls, prepare_pieces
-from uavlab.core.cards import Html, card, folded, notes, table
+from uavlab.core.cards import Table, card, folded, notes
 from uavlab.core.errors import ConfigError
 from uavlab.core.text import printable
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
-from uavlab.profiling.roofline import ceilings, find_bottleneck, predict_speedup
+from uavlab.profiling.roofline import ceilings, count_work, find_bottleneck, predict_speedup
 from uavlab.profiling.timing import FEWEST, median, time_call
 from uavlab.profiling.torch_profile import profile
-from uavlab.runtime.stage_timer import Monitor, count_work, memory
+from uavlab.runtime.stage_timer import Monitor, memory
 from uavlab.runtime.toggles import TOGGLES, resolve, with_toggles
 from uavlab.storage.machine import describe, usable_cores
 
@@ -74,13 +74,8 @@ def measure_changes(
     The parts of a cycle are timed with and without a change. What is compiled is measured last, because its first call
     may take minutes.
 
-    Args:
-        base: The run without a change.
-        changed: The run under each change.
-        cycle_ms: Time of a cycle of ``base``.
-        rounds: Interleaved repetitions, fewer where they would take longer than ``ENOUGH_S``.
-        most: How many changes are measured of those that compile, and of the others; None for all.
-        until: Time of the monotonic clock (s) after which the compilation of no function begins.
+    At most ``most`` changes that compile are measured, and as many of the others; None for all. After ``until``, a time
+    of the monotonic clock (s), the compilation of no function begins. ``cycle_ms`` is the time of a cycle of ``base``.
 
     Returns:
         A row for each measured change, the largest speed-up first: ``toggle``, ``predicted``, ``measured`` with ``low``
@@ -156,8 +151,8 @@ def _time(
     fewest: int = FEWEST,
 ) -> dict[str, Row]:
     """Time a piece of each named run in turn."""
-    each = {name: calls[name][piece] for name in names}
-    rows = compare_calls(each, rounds, enough_s, warm_up=0, fewest=fewest, count=False)
+    timed = {name: calls[name][piece] for name in names}
+    rows = compare_calls(timed, rounds, enough_s, warm_up=0, fewest=fewest, count=False)
     return {row["setting"]: row for row in rows}
 
 
@@ -169,12 +164,9 @@ ROUND = 10  # updates of a round that the advice suggests
 
 
 def interval_advice(shares: Mapping[str, float], interval: int, prefetch: str) -> list[str]:
-    """Return lines of advice for a run with replay.
+    """Return lines of advice for a run with replay, from the shares of its time by stage, as in ``Monitor.read``.
 
-    Args:
-        shares: Shares of its time by stage, as in ``Monitor.read``; with ``prefetch=overlap`` there is no such share.
-        interval: Its update interval.
-        prefetch: Its toggle ``prefetch``.
+    With ``prefetch=overlap`` there is no such share.
 
     >>> interval_advice({"environment": 0.6, "acting": 0.1, "update": 0.3}, interval=10, prefetch="off")[0]
     'steps of worlds take 70% of the time: prefetch=overlap makes training at most 1.43x as fast'
@@ -224,22 +216,10 @@ class Profile(dict[str, Any]):
             "threads": machine["threads"],
             "trace": self["trace"],
         }
-        texts = [
-            *([_shortened(self["shortened"])] if self.get("shortened") else []),
-            self["verdict"],
-            *self.get("advice", ()),
-            *(loading.format_throughput(self["pipeline"]) if "pipeline" in self else []),
-            *_unmeasured(self),
-        ]
-        stages = [(row["name"], *_columns(row)) for row in self["stages"]]
-        gains = [(row["toggle"], *_gains(row)) for row in self["candidates"]]
+        texts = [*_part(self), self["verdict"], *self.get("advice", ()), *_pipeline(self), *_unmeasured(self)]
+        operators = folded("Operators", _operators(self).html())
         return card(
-            f"Profile of {self['preset']}",
-            facts,
-            notes(texts),
-            table(("stage", "ms", "p95 ms", "share"), stages),
-            table(("toggle", "predicted", "measured", "95 % interval", "first call"), gains),
-            folded("Operators", _operators(self["operators"])),
+            f"Profile of {self['preset']}", facts, notes(texts), _stages(self).html(), _gains(self).html(), operators
         )
 
 
@@ -257,15 +237,7 @@ def profile_preset(
     Amdahl's law predicts the speed-up of a toggle from the parts of a cycle, each timed with and without the toggle;
     then cycles are timed. Toggles that change the algorithm are left out, because they change the work itself.
 
-    Args:
-        preset: What to profile.
-        layers: Settings over it.
-        rounds: Interleaved repetitions, fewer where they would take longer than ``ENOUGH_S``.
-        trace: Where to write a trace of some cycles.
-        every: Measure all usable toggles, not only the most promising, and whole cycles, not shorter ones.
-        stacks: Name the function that calls each operator.
-        limit: Time after the start (s) beyond which no further function is compiled for a trial; None: ``LIMIT_S``, or
-            with ``every`` no limit.
+    The arguments are those of ``uavlab.profile``, with layers of settings over the preset.
 
     Returns:
         ``shortened`` (as ``shorten`` returns it, where a part of a cycle is profiled, otherwise None), ``cycle_ms``,
@@ -289,7 +261,7 @@ def profile_preset(
     record = {**_watch(config, trace, stacks), "shortened": shortened}
     calls = config.task.collector.calls
     if "load" in calls:
-        record["pipeline"] = loading.throughput(config, rounds)
+        record["pipeline"] = compare.throughput(config, rounds)
     possible = candidates(config)
     tried = possible if every else promising(possible, slow=record["cycle_ms"] > 1e3 * LONG_S)
     changed = {name: configure(preset, *layers, change) for name, change in tried.items()}
@@ -305,10 +277,6 @@ def shorten(config: Config, *layers: Mapping[str, Any]) -> dict[str, Any] | None
     worlds. So minibatches keep their size, and stages about their shares of a cycle; what an update does once for all
     of its rows, such as targets, has fewer rows, whose cost by row may differ. Where the shortest cycle of this kind
     takes more than ``LARGE_S``, its minibatches become smaller.
-
-    Args:
-        config: A run.
-        layers: Settings over its preset, of which it was made.
 
     Returns:
         ``cycle_ms`` (of a whole cycle, not compiled, as its shortest part predicts it), ``settings``, and ``whole``
@@ -327,14 +295,14 @@ def shorten(config: Config, *layers: Mapping[str, Any]) -> dict[str, Any] | None
     shortest = _time_cycle(configure(config.preset, *layers, settings(common), {"compile": "off"}))
     most, choices = SHORT_S, _divisors(common)
     if shortest > LARGE_S:
-        most, choices = LARGE_S, [common * each for each in _divisors(values[part] // common)]
+        most, choices = LARGE_S, [common * factor for factor in _divisors(values[part] // common)]
     seconds = shortest * common
-    by = next((each for each in choices if seconds / each <= most), choices[-1])
+    by = next((factor for factor in choices if seconds / factor <= most), choices[-1])
     return {"cycle_ms": round(1e3 * seconds, 3), "settings": settings(by), "whole": whole} if by > 1 else None
 
 
 def _divisors(number: int) -> list[int]:
-    return [each for each in range(1, number + 1) if number % each == 0]
+    return [factor for factor in range(1, number + 1) if number % factor == 0]
 
 
 def _time_cycle(config: Config) -> float:
@@ -347,67 +315,77 @@ def _time_cycle(config: Config) -> float:
 
 def format_profile(record: Mapping[str, Any]) -> str:
     """Format a record of ``profile_preset`` as text."""
-    lines = [_shortened(record["shortened"]), ""] if record.get("shortened") else []
-    lines += [f"{'stage':14} {'ms':>9} {'p95 ms':>9} {'share':>7}"]
-    lines += ["{:14} {:>9} {:>9} {:>7}".format(row["name"], *_columns(row)) for row in record["stages"]]
-    lines += ["", *_operator_lines(record["operators"])]
-    lines += ["", record["verdict"], _achieved(record["update"]), _memory(record["memory"])]
-    lines += record.get("advice", ())
-    lines += loading.format_throughput(record["pipeline"]) if "pipeline" in record else []
-    lines += ["", f"{'toggle':24} {'predicted':>9} {'measured':>9}  95 % interval   first call"]
-    lines += ["{:24} {:>9} {:>9}  {:14}  {:>10}".format(row["toggle"], *_gains(row)) for row in record["candidates"]]
-    lines += _unmeasured(record)
-    return "\n".join(lines)
+    head = [*_part(record), ""] if record.get("shortened") else []
+    operators = _operators(record)  # names of operators and their source are left-aligned, the others are numbers
+    forms = {"operator": "{:46.45}", "source": "  {}"}
+    return "\n".join(
+        [
+            *head,
+            *_stages(record).lines("{:14} {:>9} {:>9} {:>7}"),
+            "",
+            *operators.lines("".join(forms.get(str(name), "{:>10}") for name in operators.heads)),
+            "",
+            record["verdict"],
+            _achieved(record["update"]),
+            f"memory: {', '.join(f'{name} {size / 2**20:,.0f} MiB' for name, size in record['memory'].items())}",
+            *record.get("advice", ()),
+            *_pipeline(record),
+            "",
+            *_gains(record).lines("{:24} {:>9} {:>9}  {:14}  {:>10}"),
+            *_unmeasured(record),
+        ]
+    )
+
+
+def _stages(record: Mapping[str, Any]) -> Table:
+    cells = [
+        (row["name"], f"{row['mean_ms']:.3f}", f"{row['p95_ms']:.3f}", f"{row['share']:.1%}")
+        for row in record["stages"]
+    ]
+    return Table(("stage", "ms", "p95 ms", "share"), cells)
+
+
+def _operators(record: Mapping[str, Any]) -> Table:
+    """Return the table of the profiler, whose columns depend on the device."""
+    rows = record["operators"]
+    formats = {"operator": "", "source": "", "calls": ".0f", "share": ".1%"}  # other columns are times (ms)
+    cells = [[format(value, formats.get(name, ".3f")) for name, value in row.items()] for row in rows]
+    return Table([name.replace("_", " ") for name in rows[0]] if rows else (), cells)
+
+
+def _gains(record: Mapping[str, Any]) -> Table:
+    """Return the speed-up of each toggle as predicted and as measured, its interval, and the time of its first call."""
+    cells = [
+        (
+            row["toggle"],
+            f"{row['predicted']:.2f}x",
+            f"{row['measured']:.2f}x",
+            f"{row['low']:.2f} to {row['high']:.2f}",
+            f"{row['first_call_s']:.1f} s",
+        )
+        for row in record["candidates"]
+    ]
+    return Table(("toggle", "predicted", "measured", "95 % interval", "first call"), cells)
+
+
+def _pipeline(record: Mapping[str, Any]) -> list[str]:
+    return compare.format_throughput(record["pipeline"]) if "pipeline" in record else []
 
 
 def _unmeasured(record: Mapping[str, Any]) -> list[str]:
     """Return lines on the changes that were not measured, and how to measure them."""
     untried = ", ".join(record.get("untried", ()))
-    return [
-        *(f"{name}: {why}" for name, why in record.get("failed", {}).items()),
-        *([f"not tried: {untried}; --all measures them"] if untried else []),
-    ]
+    failed = [f"{name}: {why}" for name, why in record.get("failed", {}).items()]
+    return failed + ([f"not tried: {untried}; --all measures them"] if untried else [])
 
 
-def _shortened(record: Mapping[str, Any]) -> str:
-    """Return a line on the part of a cycle that was profiled."""
-    settings = ", ".join(f"{name} {value} for {record['whole'][name]}" for name, value in record["settings"].items())
-    return f"part of a cycle, which takes about {record['cycle_ms'] / 1e3:.1f} s: {settings}; --all profiles it whole"
-
-
-def _columns(stage: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return mean, 95th percentile and share of a stage as text."""
-    return f"{stage['mean_ms']:.3f}", f"{stage['p95_ms']:.3f}", f"{stage['share']:.1%}"
-
-
-def _gains(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    """Return speed-up as predicted and as measured, its interval, and the time of the first call as text."""
-    interval = f"{row['low']:.2f} to {row['high']:.2f}"
-    return f"{row['predicted']:.2f}x", f"{row['measured']:.2f}x", interval, f"{row['first_call_s']:.1f} s"
-
-
-def _operators(rows: Sequence[Mapping[str, Any]]) -> Html:
-    """Return the table of the profiler, whose columns depend on the device."""
-    head, *cells = _operator_cells(rows)
-    return table(head, cells)
-
-
-def _operator_cells(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """Return the cells of the profiler's table as text, the names of its columns first."""
-    formats = {"operator": "", "source": "", "calls": ".0f", "share": ".1%"}  # other columns are times (ms)
-    cells = [[format(value, formats.get(name, ".3f")) for name, value in row.items()] for row in rows]
-    return [[name.replace("_", " ") for name in rows[0]] if rows else [], *cells]
-
-
-def _operator_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the table of the profiler as lines, with the source last."""
-    head, *cells = _operator_cells(rows)
-    forms = {"operator": "{:46.45}", "source": "  {}"}  # the others are numbers
-    return [
-        "".join(forms.get(name, "{:>10}").format(cell) for name, cell in zip(head, line, strict=True)).rstrip()
-        for line in (head, *cells)
-        if head
-    ]
+def _part(record: Mapping[str, Any]) -> list[str]:
+    """Return a line on the part of a cycle that was profiled; none if it was a whole one."""
+    part = record.get("shortened")
+    if not part:
+        return []
+    settings = ", ".join(f"{name} {value} for {part['whole'][name]}" for name, value in part["settings"].items())
+    return [f"part of a cycle, which takes about {part['cycle_ms'] / 1e3:.1f} s: {settings}; --all profiles it whole"]
 
 
 def _achieved(update: Mapping[str, Any]) -> str:
@@ -419,10 +397,6 @@ def _achieved(update: Mapping[str, Any]) -> str:
         texts.append(f"{name} {rate / 1e9:.3g} of at most {most / 1e9:.3g} {unit} ({rate / most:.0%})")
     starts = f"{update['operators']:,} operators of at least {update['launch_us']:.3g} us each"
     return f"achieved: {', '.join(texts)}; {starts}"
-
-
-def _memory(sizes: Mapping[str, float]) -> str:
-    return f"memory: {', '.join(f'{name} {size / 2**20:,.0f} MiB' for name, size in sizes.items())}"
 
 
 def _repetitions(most: int, once: float, enough_s: float, least: int = FEWEST) -> int:
@@ -445,7 +419,7 @@ def _watch(config: Config, trace: Path | None, stacks: bool = False) -> dict[str
         stages, sizes = monitor.read(), memory(device)  # before the profiler takes its own
         table = profile(loop.call, device, trace, monitor=monitor, stacks=stacks, once=once > LONG_S)
     uncompiled = replace(config, toggles=with_toggles(config.toggles, {"compile": "off"}))
-    one, plain = (build_call(each, "update") for each in (config, uncompiled))
+    one, plain = (build_call(run, "update") for run in (config, uncompiled))
     with loop.rt.scope():
         first = time_call(one.call, device)
         seconds = min(time_call(one.call, device) for _ in range(_repetitions(UPDATES, first, PART_S)))

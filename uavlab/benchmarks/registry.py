@@ -7,6 +7,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
+from uavlab.core.cards import Table
 from uavlab.core.errors import ConfigError
 from uavlab.core.registry import place_of
 from uavlab.core.text import quote, require_known
@@ -20,21 +21,13 @@ Run = Callable[..., Record]
 
 @dataclass(frozen=True)
 class Option:
-    """A command-line option of one suite.
+    """A command-line option of one suite."""
 
-    Attributes:
-        name: The keyword argument of the suite's function.
-        about: Help text.
-        limits: Least and largest number; None for a flag, or for text.
-        kind: Type of its values: whole numbers, other numbers or text.
-        several: Whether it is repeatable; its values are then a tuple.
-    """
-
-    name: str
+    name: str  # of the keyword argument of the suite's function
     about: str
-    limits: tuple[float, float] | None = None
+    limits: tuple[float, float] | None = None  # least and largest number; None for a flag, or for text
     kind: type[int] | type[float] | type[str] = int
-    several: bool = True
+    several: bool = True  # it is repeatable; its values are then a tuple
 
 
 @dataclass(frozen=True)
@@ -94,7 +87,7 @@ def bench(suite: str, *, rounds: int = 30, device: Device = "auto", **options: A
     """
     known = suites()
     require_known("suite", suite, known, "bench: ")
-    own = {name: [option.name for option in each.options] for name, each in known.items()}
+    own = {name: [option.name for option in one.options] for name, one in known.items()}
     for option in options.keys() - set(own[suite]):
         owners = [f"`bench {other}` has it" for other, names in own.items() if option in names]
         raise ConfigError(f"bench {suite}: no option {quote(option)}; {', '.join(owners) or 'no suite has it'}.")
@@ -116,6 +109,5 @@ def format_rows(rows: Sequence[Mapping[str, Any]]) -> str:
         return "mean" in value if isinstance(value, Mapping) else not isinstance(value, list)
 
     names = [name for name in rows[0] if all(fits(row[name]) for row in rows)]
-    cells = [names, *([text(row[name]) for name in names] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return "\n".join("  ".join(map(str.rjust, line, widths)) for line in cells)
+    table = Table(names, [[text(row[name]) for name in names] for row in rows])
+    return "\n".join(table.lines("  ".join(f"{{:>{table.width(column)}}}" for column in range(len(names)))))

@@ -1,12 +1,14 @@
-"""Cards: what objects show of themselves at the end of a notebook's cell, as HTML without scripts.
+"""What objects show of themselves: tables, as text and as HTML, and cards at the end of a notebook's cell.
 
-A card takes its colours from the page around it, light or dark, and escapes all text that is not its own.
+A card has no scripts, takes its colours from the page around it, light or dark, and escapes all text that is not its
+own.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from uavlab.core.text import markup
+from uavlab.core.text import markup, one_line
 
 WIDTH, HEIGHT, EDGE = 120, 12, 2  # of a bar, and beside it (px)
 RULES = {
@@ -40,10 +42,30 @@ def card(title: object, facts: Mapping[str, object], *parts: Html) -> Html:
 
 def table(heads: Sequence[object], rows: Iterable[Sequence[object]]) -> Html:
     """Return a table, which scrolls sideways in a narrow page; without rows it is empty."""
-    head = "".join(f"<th scope='col'>{_html(each)}</th>" for each in heads)
-    body = "\n".join(f"<tr>{''.join(f'<td>{_html(each)}</td>' for each in row)}</tr>" for row in rows)
+    head = "".join(f"<th scope='col'>{_html(cell)}</th>" for cell in heads)
+    body = "\n".join(f"<tr>{''.join(f'<td>{_html(cell)}</td>' for cell in row)}</tr>" for row in rows)
     whole = f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
     return Html(f"<div class='scroll'>{whole}</div>" if body else "")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells in columns under heads, for a terminal and for a card."""
+
+    heads: Sequence[object]
+    rows: Sequence[Sequence[object]]
+
+    def lines(self, form: str, with_heads: bool = True) -> list[str]:
+        """Return each row as a line of the form, which may leave out the last columns."""
+        rows = [self.heads, *self.rows] if with_heads and self.heads else self.rows
+        return [form.format(*(one_line(str(cell)) for cell in row)).rstrip() for row in rows]
+
+    def width(self, column: int, least: int = 0) -> int:
+        """Return the number of characters of the longest cell in a column, at least so many."""
+        return max([least, *(len(one_line(str(row[column]))) for row in (self.heads, *self.rows))])
+
+    def html(self) -> Html:
+        return table(self.heads, self.rows)
 
 
 def notes(texts: Iterable[object]) -> Html:

@@ -1,13 +1,19 @@
-"""95 % intervals: percentile bootstrap, Student's t, and exact ones of shares; equal values give equal intervals.
+"""Means and their 95 % intervals: by bootstrap, Student's t, or exact ones of shares; and several tasks as one.
+
+Equal values give equal intervals. Scores of several seeds on several tasks come as strata, one for each task, with a
+score for each seed. They must be on one scale (``rescale``). Ten seeds of each task and more have their interquartile
+mean with a stratified bootstrap, fewer their plain mean with Student's interval.
 
 Source:
     Davison and Hinkley 1997, "Bootstrap Methods and their Application": chapter 5 (percentile intervals) and section
-    3.8 (resampling at both levels).
+    3.8 (resampling at both levels); Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical
+    Precipice", sections 4.1 to 4.3 (several tasks).
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -17,6 +23,12 @@ ENDS = (0.025, 0.975)
 AT_ONCE = 2**20  # values in memory of bootstrap samples
 ANGLES = 100_000  # steps of the integrals below: relative errors of quantiles of up to 1e9 outcomes stay under 1e-7
 
+FEW = 10  # seeds of a task: of fewer, a bootstrap over seeds is too narrow (of 3, about 74 % hold the truth)
+MEAN, MIDDLE = "mean, Student", "interquartile mean, bootstrap"
+Strata = Sequence[Sequence[float] | np.ndarray]
+Statistic = Callable[[np.ndarray], np.ndarray]
+"""A function of scores (... N) that returns a number for each row (...)."""
+
 Ends = tuple[float, float, float]
 
 
@@ -25,11 +37,7 @@ def interval(values: Sequence[float] | np.ndarray, statistic: Callable[..., np.n
 
     Of fewer than about ten values it is too narrow; ``student`` is not.
     """
-    each = np.asarray(values, dtype=float)
-    rng, rows = np.random.default_rng(0), max(1, AT_ONCE // len(each))
-    sizes = [(min(rows, DRAWS - done), len(each)) for done in range(0, DRAWS, rows)]
-    low, high = np.quantile(np.concatenate([statistic(rng.choice(each, size), axis=1) for size in sizes]), ENDS)
-    return float(statistic(each)), float(low), float(high)
+    return aggregate([values], partial(statistic, axis=-1))
 
 
 def student(values: Sequence[float] | np.ndarray) -> Ends:
@@ -59,6 +67,11 @@ def weighted(samples: Sequence[tuple[float, Sequence[float] | np.ndarray]]) -> E
     part = beta_quantile(0.5, round(float(free), 9) / 2, 0.95)  # t^2 / (free + t^2) is distributed so
     reach = math.sqrt(free * part / (1 - part) * variance)
     return mean, mean - reach, mean + reach
+
+
+def of_runs(figures: Float[np.ndarray, "R E"]) -> Ends:
+    """Return the mean of figures by run and episode, and its interval over runs, or over the episodes of one run."""
+    return student(figures.mean(1)) if len(figures) > 1 else interval(figures[0])
 
 
 def way(value: Ends, start: Ends, end: Ends) -> Ends | None:
@@ -118,6 +131,16 @@ def ends_text(ends: Ends | None, sign: str = "") -> str:
     return mean if low == high else f"{mean} [{low}, {high}]"
 
 
+def named(ends: Ends | None) -> dict[str, Any]:
+    """Return a mean and the ends of its interval by name; all are None without them."""
+    return dict(zip(("mean", "low", "high"), ends or (None, None, None), strict=True))
+
+
+def named_text(figure: Mapping[str, float]) -> str:
+    """Return ``mean [low, high]`` of these names."""
+    return "{mean:.3f} [{low:.3f}, {high:.3f}]".format(**figure)
+
+
 @lru_cache
 def beta_quantile(a: float, b: float, chance: float) -> float:
     """Return the value below which a beta variate with parameters ``a, b`` of at least 1/2 lies with this chance.
@@ -152,13 +175,6 @@ def nested_bands(table: np.ndarray, seed: int = 0) -> np.ndarray:
     return np.stack((low, table.mean((0, 1)), high))
 
 
-FEW = 10  # seeds of a task: of fewer, a bootstrap over seeds is too narrow (of 3, about 74 % hold the truth)
-MEAN, MIDDLE = "mean, Student", "interquartile mean, bootstrap"
-Strata = Sequence[Sequence[float]]
-Statistic = Callable[[np.ndarray], np.ndarray]
-"""A function of scores (... N) that returns a number for each row (...)."""
-
-
 def interquartile_mean(scores: Float[np.ndarray, "... N"]) -> Float[np.ndarray, "..."]:
     """Return the mean without the lowest and the highest quarter of the scores, each rounded down: of 7, one each."""
     count = scores.shape[-1]
@@ -185,7 +201,7 @@ def compare(one: Strata, other: Strata) -> Ends:
     return weighted([*_means(one), *((-weight, scores) for weight, scores in _means(other))])
 
 
-def _means(strata: Strata) -> list[tuple[float, Sequence[float]]]:
+def _means(strata: Strata) -> list[tuple[float, Sequence[float] | np.ndarray]]:
     total = sum(map(len, strata))
     return [(len(scores) / total, scores) for scores in strata]
 
@@ -234,7 +250,7 @@ def resample(strata: Strata, seed: int = 0) -> Iterator[Float[np.ndarray, "D N"]
     rows = max(1, AT_ONCE // size)
     for begun in range(0, DRAWS, rows):
         count = min(rows, DRAWS - begun)
-        yield np.concatenate([rng.choice(np.asarray(each, float), (count, len(each))) for each in strata], axis=1)
+        yield np.concatenate([rng.choice(np.asarray(scores, float), (count, len(scores))) for scores in strata], axis=1)
 
 
 def rescale(scores: Sequence[float], low: float, high: float) -> list[float]:

@@ -7,7 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
+from uavlab.core.cards import Table
 from uavlab.core.errors import ConfigError
+from uavlab.core.statistics import named_text
 from uavlab.core.text import one_line
 from uavlab.evaluation import Sides, interval
 from uavlab.experiment import build
@@ -47,14 +49,15 @@ class CrossPlay:
     def __repr__(self) -> str:
         """Return a table for each group: a row for each of its players, a column for that of the other groups."""
         lines = []
-        width = max(26, *(len(one_line(name)) + 10 for name in self.players))
         for group in self.groups:
-            against = "".join(f"against {one_line(name)}".rjust(width) for name in self.players)
-            lines.append(f"score of {group} by".ljust(width) + against)
-            for own in self.players:
-                each = [self.score(group, own, others) for others in self.players]
-                cells = [f"{e['mean']:.3f} [{e['low']:.3f}, {e['high']:.3f}]".rjust(width) for e in each]
-                lines.append(f"  {one_line(own)}".ljust(width) + "".join(cells))
+            against = [f"against {name}" for name in self.players]
+            rows = [
+                (f"  {player}", *(named_text(self.score(group, player, others)) for others in self.players))
+                for player in self.players
+            ]
+            table = Table((f"score of {group} by", *against), rows)
+            width = max(26, *(len(one_line(name)) + 10 for name in self.players))
+            lines += table.lines(f"{{:{width}}}" + f"{{:>{width}}}" * len(self.players))
         return "\n".join(lines)
 
 
@@ -73,10 +76,10 @@ def cross_play(players: Mapping[str, Player], config: Config, count: int, seed: 
     runs = max(seeds)
     rt, rows = build.runtime(config.run, config.toggles), []
     policies = {
-        name: each.batched_policy(env, seeds=runs)
-        if isinstance(each, TrainedPolicy)
-        else baseline_policy(config, each, env, rt)
-        for name, each in players.items()
+        name: player.batched_policy(env, seeds=runs)
+        if isinstance(player, TrainedPolicy)
+        else baseline_policy(config, player, env, rt)
+        for name, player in players.items()
     }
     for pairing in _pairings(names, tuple(players)):
         sides = Sides(tuple(policies[name] for name in pairing))
@@ -99,5 +102,5 @@ def _seeds(player: Player) -> int:
 def _pairings(groups: Sequence[str], players: Sequence[str]) -> list[tuple[str, ...]]:
     """Return the players of each group, once for every pairing of one group with all others."""
     pairs = product(range(len(groups)), players, players)
-    each = [tuple(own if n == group else others for n in range(len(groups))) for group, own, others in pairs]
-    return list(dict.fromkeys(each))
+    teams = [tuple(own if n == group else others for n in range(len(groups))) for group, own, others in pairs]
+    return list(dict.fromkeys(teams))

@@ -11,8 +11,8 @@ from uavlab.core.rng import Streams, same_random_state
 from uavlab.evaluation import simulate
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, RunConfig
+from uavlab.profiling.timing import time_steps
 from uavlab.runtime.runtime import Runtime
-from uavlab.runtime.stage_timer import synchronize
 from uavlab.training import training
 
 MOST = 300  # measured steps
@@ -23,29 +23,17 @@ LONG = 5  # s of warm-up, of which the text speaks
 
 @dataclass(frozen=True)
 class Estimate:
-    """How long a run will take here.
+    """How long a run will take here."""
 
-    Attributes:
-        minutes: Of training, with scores and all warm-up.
-        updates: Updates that the run will make.
-        measured: Updates that were measured.
-        seconds: How long these took (s).
-        size: Of these updates, such as ``4 of 16 worlds``; empty if they were like those of the run.
-        warm_up_s: Time of building, compiling and all else that is done once (s).
-        score_s: Time of one score (s); None if it was not measured.
-        apart: What is not in the estimate.
-        most: Whether the run may end earlier, because it has a ``patience``.
-    """
-
-    minutes: float
-    updates: int
-    measured: int
-    seconds: float
-    size: str
-    warm_up_s: float
-    score_s: float | None
-    apart: str
-    most: bool
+    minutes: float  # of training, with scores and all warm-up
+    updates: int  # that the run will make
+    measured: int  # updates that were measured
+    seconds: float  # that these took
+    size: str  # of these updates, such as ``4 of 16 worlds``; empty if they were like those of the run
+    warm_up_s: float  # time of building, compiling and all else that is done once
+    score_s: float | None  # time of one score; None if it was not measured
+    apart: str  # what is not in the estimate
+    most: bool  # the run may end earlier, because it has a ``patience``
 
     def __str__(self) -> str:
         """Return it as text, such as ``about 3 minutes here, from 20 updates in 4.0 s``."""
@@ -69,12 +57,11 @@ class Pace:
 
     def estimate(self, run: RunConfig) -> Estimate:
         """Return how long a run of this pace takes to its target of updates or minutes."""
-        each = self.update_s + (self.score_s or 0) / run.evaluate_every
-        limit = math.inf if run.minutes is None else max(1, math.ceil((60 * run.minutes - self.warm_up_s) / each))
+        update_s = self.update_s + (self.score_s or 0) / run.evaluate_every
+        limit = math.inf if run.minutes is None else max(1, math.ceil((60 * run.minutes - self.warm_up_s) / update_s))
         updates = int(min(limit, run.updates or math.inf))
-        minutes = (self.warm_up_s + each * updates) / 60
         return Estimate(
-            minutes=round(minutes, 3),
+            minutes=round((self.warm_up_s + update_s * updates) / 60, 3),
             updates=updates,
             measured=self.measured,
             seconds=round(self.seconds, 3),
@@ -89,11 +76,8 @@ class Pace:
 def measure(config: Config, enough_s: float = 4.0) -> Pace:
     """Measure some updates of a run, and some steps of a score, without writing anything.
 
-    Global random numbers, and so the bits of a later run, stay as they are.
-
-    Args:
-        config: Settings of the run.
-        enough_s: Time limit of the updates after the first one, and half of that for a score (s).
+    ``enough_s`` limits the time of the updates after the first one, and half of it that of a score (s). Global random
+    numbers, and so the bits of a later run, stay as they are.
     """
     trial = config.task.collector.trial(config)
     with same_random_state(), build.enough_memory():
@@ -101,24 +85,19 @@ def measure(config: Config, enough_s: float = 4.0) -> Pace:
         rt, rng, learner, source = build.assemble(trial.config)
         with rt.scope():
             steps = training(source, learner, rng, rt, 0, config.run.updates or 10**9)
-            seconds = list(_times(steps, rt, began, enough_s))
+            seconds = _time_steps(steps, rt, began, enough_s)
             scored = config.task.evaluation.flies
             first_step, score = _score_seconds(config, learner, rng, rt, enough_s / 2) if scored else (0.0, None)
     rest = seconds[1:] or seconds
-    each = _typical(rest, rt.toggles.interval * rt.toggles.ratio)
-    warm_up = max(0.0, sum(seconds) - each * len(seconds)) + first_step
-    return Pace(len(rest), sum(rest), trial.size, trial.times * each, warm_up, score, trial.apart)
+    update_s = _typical(rest, rt.toggles.interval * rt.toggles.ratio)
+    warm_up = max(0.0, sum(seconds) - update_s * len(seconds)) + first_step
+    return Pace(len(rest), sum(rest), trial.size, trial.times * update_s, warm_up, score, trial.apart)
 
 
-def _times(steps: Iterator[object], rt: Runtime, began: float, enough_s: float) -> Iterator[float]:
-    last = end = math.inf
-    for number, _ in enumerate(steps):
-        synchronize(rt.device)
-        now = time.perf_counter()
-        yield now - (began if number == 0 else last)
-        last, end = now, min(end, now + enough_s)
-        if number and (now >= end or number >= MOST):
-            return
+def _time_steps(steps: Iterator[object], rt: Runtime, began: float, enough_s: float) -> list[float]:
+    """Return the time of the first step since ``began``, and of each step after it (s)."""
+    time_steps(steps, rt.device, 0.0)
+    return [time.perf_counter() - began, *time_steps(steps, rt.device, enough_s, most=MOST)]
 
 
 def _score_seconds(config: Config, learner: Learner, rng: Streams, rt: Runtime, enough_s: float) -> tuple[float, float]:
@@ -126,7 +105,7 @@ def _score_seconds(config: Config, learner: Learner, rng: Streams, rt: Runtime, 
     env, began = config.evaluation, time.perf_counter()
     policy = learner.policy(env.spec)
     steps = simulate(env, policy, rng, config.run.evaluate_episodes, stream=build.VALIDATION)
-    first, *rest = _times(steps, rt, began, enough_s)
+    first, *rest = _time_steps(steps, rt, began, enough_s)
     return first, env.spec.horizon * median(rest or [first])
 
 

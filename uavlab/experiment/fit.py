@@ -71,17 +71,9 @@ def fit(
 ) -> Fit:
     """Measure the number of worlds at the knee of their throughput, and search for the largest batch with them.
 
-    Where an update learns from all steps of its worlds, the fewest minibatches are searched for instead. Each trial
+    The arguments are those of ``uavlab.fit``; ``say`` is called with each line as soon as it is known. Each trial
     builds the run anew; memory is tried by two whole updates, with one pass each. What is larger by the margin has to
     fit. Global random numbers stay as they are.
-
-    Args:
-        config: Settings of the run.
-        memory: Limit on the bytes of tensors, such as ``512MB``; None takes half of what a CPU has free, or what a GPU
-            grants.
-        most: Largest number of worlds, and of rows of a batch, that is tried.
-        margin: Share in [0, 1) of worlds and rows to leave free.
-        say: Called with each line as soon as it is known.
     """
     limit = trial_limit(build.runtime(config.run).device) if memory is None else parse_memory(memory)
     result = Fit(say)
@@ -125,20 +117,9 @@ def largest(
     tolerance: float = 0.0,
     on_trial: Callable[[int, bool], object] = lambda value, good: None,
 ) -> BatchSearch:
-    """Return the largest value of a setting with which full updates fit, and the trials.
+    """Return the largest value of a setting with which full updates fit, and the trials; see ``largest_batch``.
 
-    Each trial builds the run anew, with few random steps, and makes two updates. A value that was tried, less the
-    margin, is returned, never one beyond those that were tried.
-
-    Args:
-        config: Settings of the run.
-        setting: Name of a setting that is a whole number.
-        low: Smallest useful value.
-        high: Largest useful value.
-        margin: Share in [0, 1) of what fits to leave free.
-        budget: Limit on the bytes of tensors, in place of the device's memory.
-        tolerance: Share of what fits by which the result may be less than the largest.
-        on_trial: Called with each value and whether it fits.
+    Each trial builds the run anew, with few random steps, and makes two updates.
     """
     configure(config.preset, config.values, {setting: high})  # before any trial
     return largest_batch(
@@ -147,7 +128,7 @@ def largest(
 
 
 def _fit_worlds(config: Config, budget: int | None, most: int, margin: float, result: Fit) -> Config:
-    """Return the run with the number of worlds at the knee, or with fewer where its updates do not fit."""
+    """Return the run with the worlds at the knee, or with fewer where its updates do not fit."""
     sweep = sweep_worlds(config, _most(config, most, margin), budget, result.note)
     result.trials.extend(
         {"setting": "worlds", "value": worlds, "per_s": rate, "unit": sweep.unit}
@@ -174,12 +155,12 @@ def _fit_batch(config: Config, budget: int | None, most: int, margin: float, res
 
 def _fit_minibatches(config: Config, budget: int | None, margin: float, result: Fit) -> None:
     """Search for the fewest minibatches, by doubling; those of the run are known to fit."""
-    count, own = 1, config.values["minibatches"]
+    count, most = 1, config.values["minibatches"]
     worlds = _more(config.source.worlds, margin)
-    while count < own and not result.judge(
+    while count < most and not result.judge(
         "minibatches", count, _holds(config, {"worlds": worlds, "minibatches": count}, budget)
     ):
-        count = min(2 * count, own)
+        count = min(2 * count, most)
     result.settings["minibatches"] = count
 
 
@@ -226,4 +207,4 @@ def _without_data(config: Config, limit: int | None) -> int | None:
 def _tensor_bytes(tree: Any) -> int:
     if isinstance(tree, Tensor):
         return tree.nbytes
-    return sum(_tensor_bytes(getattr(tree, each.name)) for each in fields(tree)) if is_dataclass(tree) else 0
+    return sum(_tensor_bytes(getattr(tree, field.name)) for field in fields(tree)) if is_dataclass(tree) else 0

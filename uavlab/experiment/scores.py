@@ -8,12 +8,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.core.cards import card, interval_bar, table
+from uavlab.core.cards import Table, card, interval_bar
 from uavlab.core.errors import ConfigError
 from uavlab.core.groups import padded_actions
 from uavlab.core.protocols import Env, Policy
 from uavlab.core.rng import Streams
-from uavlab.core.text import one_line, quote, suggest
+from uavlab.core.text import quote, suggest
 from uavlab.core.types import EnvSpec, leaves, tree_map
 from uavlab.evaluation import random_policy, require_actions
 from uavlab.experiment import build
@@ -42,28 +42,25 @@ class Scores(dict[str, Any]):
 
     def __repr__(self) -> str:
         """Return one line for each figure: name, mean, interval, unit."""
-        rows = self.flat()
-        width = max(18, *(len(one_line(name)) for name in rows))
-        return "\n".join(
-            f"{one_line(name):{width}} {row['mean']:10.3f}   [{row['low']:.3f}, {row['high']:.3f}] "
-            f"{one_line(self.units[name])}".rstrip()
-            for name, row in rows.items()
-        )
+        table = self._table()
+        return "\n".join(table.lines(f"{{:{table.width(0, 18)}}} {{:>10}}   {{}} {{}}", with_heads=False))
 
     def _repr_html_(self) -> str:
+        return card("Scores", {"measured on": self.count, "device": self.device}, self._table().html())
+
+    def _table(self) -> Table:
         rows = [
-            (name, f"{mean:.3f}", f"{low:.3f} to {high:.3f}", self.units[name], interval_bar(low, mean, high))
+            (name, f"{mean:.3f}", f"[{low:.3f}, {high:.3f}]", self.units[name], interval_bar(low, mean, high))
             for name, row in self.flat().items()
             for mean, low, high in [(row["mean"], row["low"], row["high"])]
         ]
-        facts = {"measured on": self.count, "device": self.device}
-        return card("Scores", facts, table(("figure", "mean", "95 % interval", "unit", ""), rows))
+        return Table(("figure", "mean", "95 % interval", "unit", ""), rows)
 
     def flat(self) -> dict[str, Any]:
         """Return each figure by its name, with its kind before it where there are kinds: ``r2/payload``."""
         rows = {name: row for name, row in self.items() if "mean" in row}
         return rows | {
-            f"{kind}/{name}": row for kind, each in self.items() if kind not in rows for name, row in each.items()
+            f"{kind}/{name}": row for kind, group in self.items() if kind not in rows for name, row in group.items()
         }
 
 
@@ -83,7 +80,7 @@ def measure(trained: TrainedPolicy, count: int, seed: int, mean_action: bool, en
 
 def pool(figures: Sequence[Figures]) -> Figures:
     """Return the figures of several runs of one task as those of one run with all their seeds."""
-    return {name: torch.cat([each[name] for each in figures]) for name in figures[0]}
+    return {name: torch.cat([run[name] for run in figures]) for name in figures[0]}
 
 
 def summarize(config: Config, figures: Figures, count: int, device: torch.device, env: Env | None = None) -> Scores:

@@ -3,8 +3,8 @@
 ``uavlab.experiment.fit`` measures what fits into memory.
 """
 
+import itertools
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -18,8 +18,8 @@ from uavlab.core.registry import Settings
 from uavlab.core.rng import same_random_state
 from uavlab.core.types import EnvSpec
 from uavlab.experiment import build
-from uavlab.experiment.build import runtime
 from uavlab.profiling.batch_size import fits, knee
+from uavlab.profiling.timing import time_steps
 from uavlab.runtime.oom_retry import free_cache, free_memory
 from uavlab.runtime.stage_timer import synchronize
 
@@ -29,6 +29,17 @@ AUTOMATIC = ("worlds", *BY_ENTITIES)  # settings that may be AUTO
 PUBLISHED = {8: 128, 16: 64, 24: 32}  # rows of a batch, by the most entities
 LEAST = 16  # rows, with more entities
 MOST_MINIBATCHES = 1000  # of a batch
+
+MOST = 16_384  # worlds, and rows of a batch, unless the caller says otherwise
+SHARE = 0.98  # of the best rate that the rate at the knee has at least
+HIGHER = 1.05  # times the best rate so far; long samples with less end a sweep
+ROUNDS = 3  # interleaved
+SAMPLE_S = 0.2  # least time of a sample (s)
+LONG_S, LONGEST_S = 1.0, 8.0  # time of two samples without a higher rate, and of any one, which end a sweep (s)
+CLOSE = 0.5  # share of the best first rate from which on a number is measured again
+FREE = 0.5  # share of the free memory of a CPU that trials may take
+
+Say = Callable[[str], None]
 
 
 def batch_for(entities: int) -> int:
@@ -50,8 +61,7 @@ def count_entities(spec: EnvSpec) -> int:
 
     Slots count, because an empty one takes as much memory and time as another.
     """
-    listed = spec.entities
-    return spec.agents if listed is None else listed.rows + listed.columns
+    return spec.agents if spec.entities is None else spec.entities.rows + spec.entities.columns
 
 
 def automatic_sizes(config: Settings, names: Sequence[str]) -> dict[str, tuple[int, str]]:
@@ -66,7 +76,7 @@ def automatic_sizes(config: Settings, names: Sequence[str]) -> dict[str, tuple[i
     if "worlds" in names:
         batch = {"batch": size} if "batch" in by_entities else {}
         trial = replace(config, source=replace(config.source, **batch))
-        sweep = sweep_worlds(trial, budget=trial_limit(runtime(config.run).device))
+        sweep = sweep_worlds(trial, budget=trial_limit(build.runtime(config.run).device))
         sizes["worlds"] = sweep.worlds, str(sweep)
         config = replace(config, source=replace(config.source, worlds=sweep.worlds))
     if "minibatches" in names:
@@ -88,29 +98,11 @@ def _published(config: Settings, name: str) -> tuple[int, str]:
     return batch_for(entities), f"published for {entities} entities"
 
 
-MOST = 16_384  # worlds, and rows of a batch, unless the caller says otherwise
-SHARE = 0.98  # of the best rate that the rate at the knee has at least
-HIGHER = 1.05  # times the best rate so far; long samples with less end a sweep
-ROUNDS = 3  # interleaved
-SAMPLE_S = 0.2  # least time of a sample (s)
-LONG_S, LONGEST_S = 1.0, 8.0  # time of two samples without a higher rate, and of any one, which end a sweep (s)
-CLOSE = 0.5  # share of the best first rate from which on a number is measured again
-FREE = 0.5  # share of the free memory of a CPU that trials may take
-
-Say = Callable[[str], None]
-
-
 @dataclass(frozen=True)
 class Sweep:
-    """The throughput of a collector by the number of worlds.
+    """Throughput by the number of worlds (``unit`` per second), and why no larger number was measured."""
 
-    Attributes:
-        rates: Medians over rounds (``unit`` per second); far below the best, that of one sample.
-        unit: What is counted.
-        end: Why no larger number was measured.
-    """
-
-    rates: dict[int, float]
+    rates: dict[int, float]  # medians over rounds; far below the best, that of one sample
     unit: str
     end: str
 
@@ -140,12 +132,7 @@ def sweep_worlds(config: Settings, most: int = MOST, budget: int | None = None, 
     """Measure how fast a run's collector is with 1, 2, 4, ... worlds, in turn, over some rounds.
 
     Each measurement builds the run anew and times whole turns of its collector. Global random numbers stay as they are.
-
-    Args:
-        config: Settings of a run whose collector has worlds.
-        most: Largest number that is tried; replay holds at least one row of each.
-        budget: Limit on the bytes of tensors; None takes the device's memory.
-        say: Called with a line on each number.
+    ``budget`` limits the bytes of tensors; None takes the device's memory. Replay holds a row of each world at least.
     """
     most = min(most, getattr(config.source, "capacity", most))
     samples: dict[int, list[float]] = {}
@@ -162,35 +149,28 @@ def sweep_worlds(config: Settings, most: int = MOST, budget: int | None = None, 
             for worlds in [worlds for worlds, (first, *_) in samples.items() if first >= enough]:
                 sample(worlds)
     unit = config.task.collector.pace(config)[1]
-    rates = {worlds: median(each[1:] or each) for worlds, each in samples.items()}  # the first one was a warm-up
+    rates = {worlds: median(some[1:] or some) for worlds, some in samples.items()}  # the first one was a warm-up
     for worlds, rate in rates.items():
         say(f"worlds {worlds}: {rate:,.0f} {unit} per second")
     return Sweep(rates, unit, end)
 
 
 def measure(config: Settings, worlds: int) -> tuple[float, float]:
-    """Build a run anew with other worlds, and time its collector.
+    """Return what a collector's ``pace`` counts per second with other worlds, and the time of the sample (s).
 
     At least ``POOL_STEPS`` steps are timed, so that starts of new worlds count, too.
-
-    Returns:
-        What the collector's ``pace`` counts, per second, and the time of the sample (s).
     """
     interval, ratio = config.toggles.interval, config.toggles.ratio  # turns of a round, and its updates by turn
-    pace, own = config.task.collector.pace(config)[0], config.source.worlds
-    steps = pace // (own * config.run.runs * config.env.spec.agents)
+    pace, before = config.task.collector.pace(config)[0], config.source.worlds
+    steps = pace // (before * config.run.runs * config.env.spec.agents)
     least = math.ceil(POOL_STEPS / (steps * interval))
     rounds, seconds = _time_rounds(_turns(config, worlds), interval * ratio, least)
     free_cache()
-    return rounds * interval * pace / own * worlds / seconds, seconds
+    return rounds * interval * pace / before * worlds / seconds, seconds
 
 
 def _grow(
-    config: Settings,
-    most: int,
-    budget: int | None,
-    sample: Callable[[int], tuple[float, float]],
-    say: Say,
+    config: Settings, most: int, budget: int | None, sample: Callable[[int], tuple[float, float]], say: Say
 ) -> str:
     """Take a sample of doubling numbers of worlds; return why the largest one is the last."""
     worlds, best, slow = 1, 0.0, 0
@@ -229,10 +209,6 @@ def _turns(config: Settings, worlds: int) -> Callable[[], Any]:
 def _time_rounds(turn: Callable[[], Any], turns: int, least: int) -> tuple[int, float]:
     """Take rounds of turns for ``SAMPLE_S`` seconds, but not fewer than ``least``; return their number and time (s)."""
     turn()  # and what is done once
-    began, rounds, seconds = time.perf_counter(), 0, 0.0
-    while rounds < least or seconds < SAMPLE_S:
-        for _ in range(turns):
-            turn()
-        rounds += 1
-        seconds = time.perf_counter() - began
-    return rounds, seconds
+    rounds = ([turn() for _ in range(turns)] for _ in itertools.count())
+    seconds = time_steps(rounds, torch.device("cpu"), SAMPLE_S, least)  # a turn waits for its device by itself
+    return len(seconds), sum(seconds)

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from uavlab.core import statistics
+from uavlab.core.cards import Table
 from uavlab.core.errors import ConfigError
+from uavlab.core.statistics import DRAWS, ENDS, named, named_text, of_runs, student
 from uavlab.core.text import one_line
 from uavlab.experiment.config import configure
 from uavlab.experiment.curriculum import progression
@@ -46,16 +47,15 @@ class Transfer:
     def __repr__(self) -> str:
         """Return a line for each size or stage, then a line for each of them and each baseline."""
         plans = [*self.rows[0]["plans"]]
-        head = f"{self.kind:>6} {one_line(self.metric):>26} {'ratio to home':>26}" + "".join(
-            f"{one_line(p):>26}" for p in plans
-        )
-        lines = [head, f"{'home':>6} {_cell(self.home):>26}"]
+        rows = [("home", named_text(self.home), "", *("" for _ in plans))]
         for row in self.rows:
-            others = "".join(f"{_cell(row['plans'][plan]):>26}" for plan in plans)
-            lines.append(f"{row[self.kind]:6} {_cell(row['score']):>26} {_cell(row['ratio']):>26}{others}")
+            scores = [named_text(row["plans"][plan]) for plan in plans]
+            rows.append((row[self.kind], named_text(row["score"]), _ratio_text(row["ratio"]), *scores))
+        table = Table((self.kind, self.metric, "ratio to home", *plans), rows)
+        lines = table.lines("{:>6} {:>26} {:>26}" + "{:>26}" * len(plans))
         for plan in plans:
             for row in self.rows:
-                ratios = [f"{one_line(name)} {_cell(each)}" for name, each in row["over"][plan].items()]
+                ratios = [f"{one_line(name)} {_ratio_text(ratio)}" for name, ratio in row["over"][plan].items()]
                 lines.append(f"{row[self.kind]:6} over {one_line(plan)}: {', '.join(ratios)}")
         return "\n".join([*lines, *([self.advice] if self.failed else [])])
 
@@ -63,7 +63,7 @@ class Transfer:
     def failed(self) -> list[int]:
         """The sizes or stages whose score is below ``FAILED`` of that at home; none where home is not above 0."""
         ratios = {row[self.kind]: row["ratio"] for row in self.rows}
-        return [size for size, each in ratios.items() if each and self.home["mean"] > 0 and each["mean"] < FAILED]
+        return [size for size, of in ratios.items() if of and self.home["mean"] > 0 and of["mean"] < FAILED]
 
     @property
     def advice(self) -> str:
@@ -95,8 +95,8 @@ def places_by_size(env: Any, sizes: Sequence[int]) -> list[Place]:
     if not sizes or min(sizes) < 1:
         raise ConfigError(f"transfer: got sizes {list(sizes)}; expected whole numbers from 1 on.")
     own = {name: isinstance(getattr(env, name), tuple) for name in names if getattr(env, name) is not None}
-    each = {n: {name: (n, n) if limits else n for name, limits in own.items()} for n in sizes}
-    return [Place(size, settings, resized(env, settings)) for size, settings in each.items()]
+    settings = {n: {name: (n, n) if limits else n for name, limits in own.items()} for n in sizes}
+    return [Place(size, values, resized(env, values)) for size, values in settings.items()]
 
 
 def places_by_stage(env: Any, preset: str) -> list[Place]:
@@ -138,16 +138,16 @@ def transfer(
             {
                 kind: place.number,
                 "settings": place.settings,
-                "score": _ends(_mean(figures[names[0]])),
+                "score": named(of_runs(figures[names[0]])),
                 "ratio": ratio(figures[names[0]], home),
-                "plans": {plan: _ends(_mean(each[names[0]])) for plan, each in others.items()},
+                "plans": {plan: named(of_runs(scored[names[0]])) for plan, scored in others.items()},
                 "over": {
-                    plan: {name: ratio(figures[name], each[name], paired=True) for name in names}
-                    for plan, each in others.items()
+                    plan: {name: ratio(figures[name], scored[name], paired=True) for name in names}
+                    for plan, scored in others.items()
                 },
             }
         )
-    return Transfer(kind, names[0], _ends(_mean(home)), tuple(rows))
+    return Transfer(kind, names[0], named(of_runs(home)), tuple(rows))
 
 
 def _numbers(figures: Figures) -> dict[str, np.ndarray]:
@@ -172,23 +172,15 @@ def ratio(figures: np.ndarray, other: np.ndarray, paired: bool = False) -> dict[
     if not other.mean(1).all():
         return None
     if len(figures) > 1:
-        return _ends(statistics.student(figures.mean(1) / other.mean(1)))
+        return named(student(figures.mean(1) / other.mean(1)))
     rng = np.random.default_rng(0)
-    first, second = (rng.integers(each.shape[1], size=(statistics.DRAWS, each.shape[1])) for each in (figures, other))
+    first, second = (rng.integers(sample.shape[1], size=(DRAWS, sample.shape[1])) for sample in (figures, other))
     draws = [figures[0][first].mean(1), other[0][first if paired else second].mean(1)]
     with np.errstate(divide="ignore", invalid="ignore"):
-        low, high = np.quantile(draws[0] / draws[1], statistics.ENDS)
+        low, high = np.quantile(draws[0] / draws[1], ENDS)
     known = np.isfinite(low) and np.isfinite(high)
-    return _ends((float(figures.mean() / other.mean()), float(low), float(high))) if known else None
+    return named((float(figures.mean() / other.mean()), float(low), float(high))) if known else None
 
 
-def _mean(figures: np.ndarray) -> statistics.Ends:
-    return statistics.student(figures.mean(1)) if len(figures) > 1 else statistics.interval(figures[0])
-
-
-def _ends(ends: statistics.Ends) -> dict[str, float]:
-    return dict(zip(("mean", "low", "high"), ends, strict=True))
-
-
-def _cell(figure: dict[str, float] | None) -> str:
-    return "no ratio to 0" if figure is None else "{mean:.3f} [{low:.3f}, {high:.3f}]".format(**figure)
+def _ratio_text(ratio: dict[str, float] | None) -> str:
+    return "no ratio to 0" if ratio is None else named_text(ratio)

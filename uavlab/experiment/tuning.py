@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from uavlab.core import statistics
+from uavlab.core.cards import Table
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.installation import program
+from uavlab.core.statistics import Ends, ends_text, student
 from uavlab.core.text import one_line
 from uavlab.experiment import policy, scores
 from uavlab.experiment.config import Config, configure
@@ -31,34 +32,21 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Trial:
-    """Runs whose settings differ by their seed alone.
+    """Runs whose settings differ by their seed alone."""
 
-    Attributes:
-        runs: Names of their folders.
-        config: Settings of the first one.
-        scores: Score of the policy that each seed kept, in episodes that chose no policy; empty without a policy.
-        updates: Most updates of a run so far.
-        machine: CPU or GPU that trained the first one; empty if not known.
-        changes: Settings that differ from those of the trial before, each with the value there and here; None where
-            there is no such setting.
-        comparable: Whether policies are scored on the same task as in the trial before.
-        effect: How much higher the score is than in the trial before, with its 95 % interval over pairs of seeds
-            (mean, low, high); None where scores do not compare. Without two seeds in common, it has no width.
-    """
-
-    runs: tuple[str, ...]
-    config: Config
-    scores: Mapping[int, float]
-    updates: int
-    machine: str
-    changes: Mapping[str, tuple[Any, Any]]
-    comparable: bool
-    effect: statistics.Ends | None
+    runs: tuple[str, ...]  # names of their folders
+    config: Config  # of the first one
+    scores: Mapping[int, float]  # of the policy that each seed kept, in episodes that chose no policy
+    updates: int  # the most of a run so far
+    machine: str  # CPU or GPU that trained the first one; empty if not known
+    changes: Mapping[str, tuple[Any, Any]]  # settings that differ from the trial before: there and here, None if absent
+    comparable: bool  # policies are scored on the same task as in the trial before
+    effect: Ends | None  # how much higher the score is than in the trial before; None where scores do not compare
 
     @property
-    def score(self) -> statistics.Ends | None:
+    def score(self) -> Ends | None:
         """Mean of the scores, and Student's 95 % interval over seeds; None without a score."""
-        return statistics.student([*self.scores.values()]) if self.scores else None
+        return student([*self.scores.values()]) if self.scores else None
 
 
 @dataclass(frozen=True, repr=False)
@@ -83,13 +71,15 @@ class Tuning:
 
     def __repr__(self) -> str:
         """Return a line for each trial."""
-        lines = [f"{'':2} {'score':>26} {'seeds':>5} {'effect':>28}  runs: changes"]
+        rows = []
         for number, trial in enumerate(self.trials, 1):
-            effect = statistics.ends_text(trial.effect, "+") if trial.comparable else "another task"
+            effect = ends_text(trial.effect, "+") if trial.comparable else "another task"
             effect, what = (effect, _list(trial.changes)) if number > 1 else ("", trial.config.preset)
-            figures = f"{number:2} {statistics.ends_text(trial.score):>26} {len(trial.scores):5} {effect:>28}"
-            lines.append(one_line(f"{figures}  {', '.join(trial.runs)}: {what}"))
-        return "\n".join([*lines, f"Scores are of the kept policies, in {self.episodes} episodes that chose none."])
+            runs = f"{', '.join(trial.runs)}: {what}"
+            rows.append((number, ends_text(trial.score), len(trial.scores), effect, runs))
+        table = Table(("", "score", "seeds", "effect", "runs: changes"), rows)
+        note = f"Scores are of the kept policies, in {self.episodes} episodes that chose none."
+        return "\n".join([*table.lines("{:>2} {:>26} {:>5} {:>28}  {}"), note])
 
     @property
     def best(self) -> Trial:
@@ -132,9 +122,7 @@ class Tuning:
         best = self.best
         preset = best.config.preset
         head = [f"# {program()} train {preset} --config {shlex.quote(path.name)}"]
-        head += [
-            f"# score {statistics.ends_text(best.score)} of {', '.join(best.runs)}, the highest of {len(self.trials)}"
-        ]
+        head += [f"# score {ends_text(best.score)} of {', '.join(best.runs)}, the highest of {len(self.trials)}"]
         lines = [f"{name}: {json.dumps(value)}" for name, value in own_settings(best.config).items()]
         write_text(path, "\n".join([*map(one_line, head), *lines, ""]))
 
@@ -227,12 +215,12 @@ def _trial(group: Sequence[Entry], before: Trial | None) -> Trial:
 
 def changes(before: Config, after: Config) -> dict[str, tuple[Any, Any]]:
     """Return the settings apart from seeds, and the preset, that differ, each with both values."""
-    old, new = ({"preset": each.preset, **each.values} for each in (before, after))
+    old, new = ({"preset": config.preset, **config.values} for config in (before, after))
     names = [name for name in {**old, **new} if name not in APART and old.get(name) != new.get(name)]
     return {name: (old.get(name), new.get(name)) for name in names}
 
 
-def effect(before: Mapping[int, float], after: Mapping[int, float]) -> statistics.Ends | None:
+def effect(before: Mapping[int, float], after: Mapping[int, float]) -> Ends | None:
     """Return how much higher scores are, with Student's 95 % interval over the seeds that both have.
 
     With fewer than two such seeds it is the difference of the means, without a width; None where there is no score.
@@ -240,7 +228,7 @@ def effect(before: Mapping[int, float], after: Mapping[int, float]) -> statistic
     if not (before and after):
         return None
     if len(both := [seed for seed in after if seed in before]) > 1:
-        return statistics.student([after[seed] - before[seed] for seed in both])
+        return student([after[seed] - before[seed] for seed in both])
     gain = sum(after.values()) / len(after) - sum(before.values()) / len(before)
     return gain, gain, gain
 

@@ -27,12 +27,7 @@ STEPS = 2  # per trial: the second step also needs memory for what the first one
 
 @dataclass(frozen=True)
 class BatchSearch:
-    """The result of a search.
-
-    Attributes:
-        rows: The largest batch that leaves the margin free.
-        trials: Whether each size fits, in the order of the trials.
-    """
+    """The largest batch that leaves the margin free, and whether each size fits, in the order of the trials."""
 
     rows: int
     trials: dict[int, bool]
@@ -48,6 +43,8 @@ def largest_batch(
     on_trial: Callable[[int, bool], object] = lambda rows, good: None,
 ) -> BatchSearch:
     """Search for the largest batch by full training steps: forward, backward, and the optimizer with its moments.
+
+    A batch that was tried, less the margin, is returned, never one beyond those that were tried.
 
     Args:
         make_step: Builds new objects for a number of rows and returns one training step of them.
@@ -99,7 +96,7 @@ def fits(make_step: StepFactory, rows: int, budget: int | None = None) -> bool:
     """
     try:
         return _succeeds(make_step, rows, budget)
-    finally:
+    finally:  # the objects of the trial are dropped by now
         free_cache()
 
 
@@ -122,16 +119,11 @@ class Budget(TorchDispatchMode):
     """Emulates a memory limit, such as that of a small device on a CPU: operators that exceed it raise an error.
 
     It counts the results of operators, but not their temporary memory, nor the memory of compiled code.
-
-    Attributes:
-        limit: Bytes that tensors created inside may hold at a time.
-        live: Bytes that they hold now.
-        peak: The maximum of ``live``.
     """
 
     def __init__(self, limit: int) -> None:
         super().__init__()
-        self.limit, self.live, self.peak = limit, 0, 0
+        self.limit, self.live, self.peak = limit, 0, 0  # bytes of tensors created inside: at most, now, at the peak
         self._known: set[int] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -160,11 +152,7 @@ class Budget(TorchDispatchMode):
 
 
 def knee(rates: Mapping[int, float], share: float = 0.9) -> int:
-    """Return the smallest size that reaches ``share`` of the best rate.
-
-    Raises:
-        ConfigError: There are no rates.
-    """
+    """Return the smallest size that reaches ``share`` of the best rate."""
     if not rates:
         raise ConfigError("Knee: no rates were given; measure at least one size.")
     enough = share * max(rates.values())

@@ -1,8 +1,8 @@
-"""Timing of calls in turn in one process, so that a busy machine slows all of them equally."""
+"""Timing of calls in one process: in turn, so that a busy machine slows all of them equally, or one for a while."""
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,6 +16,18 @@ K = TypeVar("K")
 WARM_UP = 3  # rounds that are not counted
 FEWEST = 3  # rounds that are always run
 ENOUGH = 6  # rounds of an interval: n rounds all lie on one side of the true median with chance 2 / 2^n
+ROUNDS, ROUND_S = 5, 0.005  # rounds of the best time, and the time of each (s)
+NOTHING_LEFT = object()
+
+
+def time_call(call: Callable[[], Any], device: torch.device, times: int = 1) -> float:
+    """Time one call, or several in a row, with all work that they queued on a GPU (s)."""
+    synchronize(device)
+    began = time.perf_counter()
+    for _ in range(times):
+        call()
+    synchronize(device)
+    return time.perf_counter() - began
 
 
 def time_in_turn(
@@ -47,13 +59,26 @@ def time_in_turn(
     return seconds
 
 
-def time_call(call: Callable[[], Any], device: torch.device) -> float:
-    """Time one call, with all work that it queued on a GPU (s)."""
-    synchronize(device)
-    began = time.perf_counter()
-    call()
-    synchronize(device)
-    return time.perf_counter() - began
+def time_steps(
+    steps: Iterator[Any], device: torch.device, enough_s: float, fewest: int = 1, most: float = math.inf
+) -> list[float]:
+    """Time steps of an iterator (s), until they took ``enough_s`` seconds, at least ``fewest`` and at most ``most``."""
+    seconds, whole = list[float](), 0.0
+    while len(seconds) < most and (len(seconds) < fewest or whole < enough_s):
+        began = time.perf_counter()
+        if next(steps, NOTHING_LEFT) is NOTHING_LEFT:
+            break
+        synchronize(device)
+        seconds.append(time.perf_counter() - began)
+        whole += seconds[-1]
+    return seconds
+
+
+def best_time(call: Callable[[], Any], device: torch.device) -> float:
+    """Time a call (s), often enough for the resolution of the clock; the fastest round is the least disturbed."""
+    time_call(call, device)
+    times = max(1, math.ceil(ROUND_S / max(time_call(call, device), 1e-6)))
+    return min(time_call(call, device, times) for _ in range(ROUNDS)) / times
 
 
 def median(values: Sequence[float]) -> float:
@@ -66,18 +91,16 @@ def ratio(slow: Sequence[float], fast: Sequence[float], name: str = "median") ->
 
     Fewer than six rounds have no such interval: their least and greatest ratios are returned.
     """
-    each = np.array(slow) / np.array(fast)
-    few = len(each) < ENOUGH
-    ends = (np.median(each), each.min(), each.max()) if few else interval(each, np.median)
+    ratios = np.array(slow) / np.array(fast)
+    few = len(ratios) < ENOUGH
+    ends = (np.median(ratios), ratios.min(), ratios.max()) if few else interval(ratios, np.median)
     return {key: round(float(value), 4) for key, value in zip((name, "low", "high"), ends, strict=True)}
 
 
 def break_even_calls(slow: Mapping[str, Any], fast: Mapping[str, Any]) -> int | None:
     """Return the number of calls after which a longer warm-up pays off: 0 if it is not longer, None if it never does.
 
-    Args:
-        slow: ``ms`` and ``first_call_s`` of the baseline.
-        fast: ``ms`` and ``first_call_s`` of the call that warms up.
+    Both have the time of a call (``ms``) and of the first one (``first_call_s``); the second is the one that warms up.
     """
     warm_up, gain = 1e3 * (fast["first_call_s"] - slow["first_call_s"]), slow["ms"] - fast["ms"]
     if warm_up <= 0:

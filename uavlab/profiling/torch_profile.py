@@ -50,9 +50,6 @@ def profile(
         own time. One row holds the time between operators, mostly Python. On a GPU there is also ``device_ms``, which
         then decides order and shares, and a row for kernels of graphs. With ``stacks``, ``source`` is file, line and
         name of the innermost function outside torch; operators of a backward pass have the one that starts it.
-
-    Raises:
-        ResourceError: The trace cannot be written.
     """
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise the profiler's library writes to stderr
     cuda = torch.device(device).type == "cuda"
@@ -97,18 +94,18 @@ def _rows(averages: Any, cuda: bool, stacks: bool = False, steps: int = ACTIVE *
     columns = ("calls", "cpu_ms", "device_ms") if cuda else ("calls", "cpu_ms")
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     kernels = 0.0
-    for each in averages:
-        if each.device_type != DeviceType.CPU:  # a kernel, whose time counts for its operator too
-            kernels += 0 if each.is_user_annotation else each.self_device_time_total / 1e3 / steps
+    for average in averages:
+        if average.device_type != DeviceType.CPU:  # a kernel, whose time counts for its operator too
+            kernels += 0 if average.is_user_annotation else average.self_device_time_total / 1e3 / steps
             continue
-        ours = each.key.startswith(("ProfilerStep", PREFIX, "<")) or FRAME.fullmatch(each.key) is not None
-        name, caller = (PYTHON, "") if ours else (each.key, source(each.stack) if stacks else "")
+        ours = average.key.startswith(("ProfilerStep", PREFIX, "<")) or FRAME.fullmatch(average.key) is not None
+        name, caller = (PYTHON, "") if ours else (average.key, source(average.stack) if stacks else "")
         row = rows.setdefault((name, caller), {"operator": name, **dict.fromkeys(columns, 0.0)})
-        row["cpu_ms"] += each.self_cpu_time_total / 1e3 / steps
+        row["cpu_ms"] += average.self_cpu_time_total / 1e3 / steps
         if not ours:
-            row["calls"] += each.count / steps
+            row["calls"] += average.count / steps
         if cuda and not ours:
-            row["device_ms"] += each.self_device_time_total / 1e3 / steps
+            row["device_ms"] += average.self_device_time_total / 1e3 / steps
     if cuda:
         rest = max(0.0, kernels - sum(row["device_ms"] for row in rows.values()))
         rows[GRAPHS, ""] = {
@@ -121,5 +118,5 @@ def _rows(averages: Any, cuda: bool, stacks: bool = False, steps: int = ACTIVE *
     whole = sum(row[by] for row in rows.values()) or 1.0
     return [
         {**row, "share": row[by] / whole} | ({"source": caller} if stacks else {})
-        for (_, caller), row in sorted(rows.items(), key=lambda each: -each[1][by])
+        for (_, caller), row in sorted(rows.items(), key=lambda item: -item[1][by])
     ]

@@ -1,14 +1,12 @@
-"""Timer for the stages of a loop, and counts of the work of one call: operators, FLOPs, bytes.
+"""Timer for the stages of a loop, and the memory of its process.
 
 The time of a stage excludes that of stages inside it, so no time is counted twice. On a GPU it is the time on the
 stream to which stages queue their work, including waits; concurrent work on other streams is not counted.
 """
 
-import math
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable
+from collections import deque
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,10 +14,6 @@ from typing import Any
 import numpy as np
 import psutil
 import torch
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode
 
 RECENT = 1024  # durations per stage for percentiles, and segments that may wait for a GPU
 PREFIX = "uavlab."  # of stage names in traces
@@ -218,105 +212,3 @@ def memory(device: torch.device | str) -> dict[str, int]:
             "reserved": torch.cuda.memory_reserved(device),
         }
     return sizes
-
-
-@dataclass(frozen=True)
-class Work:
-    """The work of one call.
-
-    Attributes:
-        operators: Number of operators, without views.
-        flops: Floating-point operations of matrix products and convolutions; a multiplication and an addition are two.
-        bytes: Bytes read and written by all other operators; the measured rate of products includes theirs.
-        products: The matrix products N x K times K x M, in batches of G: ``((G, N, K, M), count)``. Convolutions of G
-            groups count as products over patches.
-    """
-
-    operators: int = 0
-    flops: int = 0
-    bytes: int = 0
-    products: tuple[tuple[tuple[int, int, int, int], int], ...] = ()
-
-
-def count_work(call: Callable[[], Any]) -> Work:
-    """Count the work of one eager call, forward and backward; torch compiles nothing under its counter of FLOPs."""
-    with FlopCounterMode(display=False) as flops, _OperatorCounter() as counter:
-        call()
-    others = flops.get_flop_counts().get("Global", {}).items()  # torch counts gradients of groups several times
-    total = sum(2 * math.prod(shape) * count for shape, count in counter.products.items())
-    total += sum(count for operator, count in others if operator.__name__ not in {*PRODUCTS, *CONVOLUTIONS})
-    return Work(counter.count, total, counter.bytes, tuple(sorted(counter.products.items())))
-
-
-def count_operators(call: Callable[[], Any]) -> int:
-    """Count the operators of one call, forward and backward, without views; compiled code may run in it."""
-    with _OperatorCounter() as counter:
-        call()
-    return counter.count
-
-
-# operators that touch only the indexed rows of their first argument
-INDEXED = frozenset(
-    {"index", "index_select", "gather", "take", "embedding", "index_put_", "index_copy_", "index_add_", "scatter_"}
-)
-PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # and the position of their first factor
-CONVOLUTIONS = ("convolution", "convolution_backward")
-
-
-class _OperatorCounter(TorchDispatchMode):
-    """Counts operators, their bytes and the shapes of matrix products."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = self.bytes = 0
-        self.products: Counter[tuple[int, int, int, int]] = Counter()
-
-    @classmethod
-    def is_infra_mode(cls) -> bool:
-        """Allow compiled code under this mode, which torch otherwise refuses."""
-        return True
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        if not func.is_view:
-            name = func.overloadpacket.__name__
-            self.count += 1
-            products = _products(name, args, out)
-            self.products.update(products)
-            self.bytes += 0 if products else _bytes(name, args, kwargs, out)
-        return out
-
-
-def _products(name: str, args: Any, out: Any) -> list[tuple[int, int, int, int]]:
-    """Return the shapes of an operator's matrix products."""
-    if name in PRODUCTS:
-        a, b = args[PRODUCTS[name] :][:2]
-        return [(a.shape[0] if a.dim() == 3 else 1, *a.shape[-2:], b.shape[-1])]
-    if name == CONVOLUTIONS[0]:
-        _, weight, *_, groups = args
-        return [_over_patches(out, weight, groups)]
-    if name == CONVOLUTIONS[1]:
-        gradient, _, weight, *_, groups, (inputs, weights, _) = args
-        G, N, K, M = _over_patches(gradient, weight, groups)
-        return [(G, N, M, K)] * inputs + [(G, K, N, M)] * weights
-    return []
-
-
-def _over_patches(result: Tensor, weight: Tensor, groups: int) -> tuple[int, int, int, int]:
-    rows, channels, *size = result.shape
-    return groups, rows * math.prod(size), math.prod(weight.shape[1:]), channels // groups
-
-
-def _bytes(name: str, args: Any, kwargs: Any, out: Any) -> int:
-    """Return the bytes that an operator reads and writes, without a cache."""
-    if name in INDEXED:
-        return 2 * sum(_size(leaf) for leaf in tree_leaves((args[1:], kwargs, out)) if leaf is not args[0])
-    read = sum(map(_size, tree_leaves((args, kwargs))))
-    return read + (read if out is None else sum(map(_size, tree_leaves(out))))  # None: written in place
-
-
-def _size(value: Any) -> int:
-    """Return the bytes that a tensor occupies; an expanded dimension occupies none."""
-    if not isinstance(value, Tensor):
-        return 0
-    return value.element_size() * math.prod(n for n, step in zip(value.shape, value.stride(), strict=True) if step)

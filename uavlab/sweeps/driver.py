@@ -52,11 +52,11 @@ def run_sweep(
         try:
             while batch:
                 work = [pool.submit(_attend, engine, trial, sweep, folder, stop) for trial in batch]
-                numbers = {each: at for at, each in enumerate(work)}
+                numbers = {future: at for at, future in enumerate(work)}
                 for done in as_completed(work):
                     yield row_of(number + numbers[done], batch[numbers[done]], done.result())
                 number += len(batch)
-                batch = [] if stop.is_set() else _next(plan, [each.result() for each in work])
+                batch = [] if stop.is_set() else _next(plan, [future.result() for future in work])
         finally:
             stop.set()
             pool.shutdown(cancel_futures=True)

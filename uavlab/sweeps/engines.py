@@ -22,12 +22,9 @@ POLL = 0.1  # s between looks at a process
 
 
 class Engine(NamedTuple):
-    """How trials run.
+    """How many trials run at once, and what runs one: a function of its folder, its request and an event to stop it.
 
-    Attributes:
-        workers: How many at once.
-        run: Function of a trial's folder, its request and an event to stop it. It returns when the process has ended,
-            however it did.
+    The function returns when the process has ended, however it did.
     """
 
     workers: int

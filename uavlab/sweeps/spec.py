@@ -35,21 +35,15 @@ MOST = 10_000  # trials
 OWN = {"seed": "seeds", "runs": "seeds"}  # settings that the sweep sets, and the key that does
 SYNONYMS = {"preset": "presets", "seed": "seeds", "set": "settings", "parameters": "grid", "toggles": "settings"}
 Seed = Annotated[int, Ge(0), Le(2**31)]
-
-
 Number = int | float
 
 
 @dataclass(frozen=True)
 class Search:
-    """A search for the settings with the best mean score over seeds.
+    """A search for the settings with the best mean score over seeds: ``ranges`` by name, and how many are tried.
 
-    Attributes:
-        ranges: What each setting may be, by name, see ``Range``.
-        trials: Combinations of settings that are tried.
-        batch: Combinations that are proposed at a time, without the scores of each other. It is no more than the
-            trials that run at once make useful, and part of the search: another batch makes other proposals.
-        seed: Seed of the proposals.
+    Combinations of a ``batch`` are proposed without the scores of each other. It is no more than the trials that run at
+    once make useful, and part of the search: another batch makes other proposals.
     """
 
     ranges: Annotated[dict[str, dict[str, Any]], Len(1, 100)]
@@ -60,20 +54,12 @@ class Search:
 
 @dataclass(frozen=True)
 class Range:
-    """The values of one setting: ``low`` to ``high``, or a list.
-
-    Attributes:
-        low: The least value; a whole number makes whole numbers if ``high`` is one, too.
-        high: The largest value.
-        log: Whether small values are tried as often as large ones, factor by factor.
-        step: Distance of neighbouring values.
-        values: In place of the others, all values.
-    """
+    """The values of one setting: ``low`` to ``high``, whole numbers if both are, or in their place a list."""
 
     low: Number | None = None
     high: Number | None = None
-    log: bool = False
-    step: Number | None = None
+    log: bool = False  # small values are tried as often as large ones, factor by factor
+    step: Number | None = None  # between neighbouring values
     values: Annotated[list[str | bool | int | float | None], Len(1, 1000)] | None = None
 
 
@@ -158,7 +144,10 @@ def parse_sweep(values: Mapping[str, Any], where: str, origins: Mapping[str, str
 
 def _problems(sweep: Sweep, origins: Mapping[str, str]) -> Iterator[str]:
     """Yield what is wrong with a sweep whose keys have the right types."""
-    at = _Origins(origins)
+
+    def at(name: str) -> str:
+        return origins.get(name, "")
+
     if sweep.grid is not None and sweep.search is not None:
         yield f"grid and search are both given{at('search')}; leave out one"
     if isinstance(sweep.seeds, list) and len(set(sweep.seeds)) < len(sweep.seeds):
@@ -210,24 +199,15 @@ def _unknown_elsewhere(preset: str, given: Given, place: str) -> Iterator[str]:
             )
 
 
-class _Origins:
-    """Where keys stand, as the end of a problem."""
-
-    def __init__(self, origins: Mapping[str, str]) -> None:
-        self.origins = origins
-
-    def __call__(self, name: str) -> str:
-        return self.origins.get(name, "")
-
-
-def _given(sweep: Sweep, at: _Origins) -> Given:
+def _given(sweep: Sweep, at: Callable[[str], str]) -> Given:
     """Return all settings that a sweep sets, of a search the values at the ends of its ranges."""
     fixed = [(name, at(f"settings.{name}"), [value]) for name, value in (sweep.settings or {}).items()]
     fixed += [(name, at(f"grid.{name}"), values) for name, values in (sweep.grid or {}).items()]
     ranges = (sweep.search or {}).get("ranges")
     if isinstance(ranges, dict):
-        for name, each in ranges.items():
-            ends = [each.get("low"), each.get("high"), *(each.get("values") or ())] if isinstance(each, dict) else []
+        for name, limits in ranges.items():
+            known = isinstance(limits, dict)
+            ends = [limits.get("low"), limits.get("high"), *(limits.get("values") or ())] if known else []
             fixed.append((name, at(f"search.ranges.{name}"), [end for end in ends if end is not None]))
     return fixed
 
@@ -243,9 +223,9 @@ def _twice(sweep: Sweep, given: Given) -> Iterator[str]:
         if sweep.grid and name in sweep.grid and any(value in values[:i] for i, value in enumerate(values)):
             yield f"grid.{name}: a value is given twice{place}"
         if name == "toggles":
-            for each in values:
+            for value in values:
                 try:
-                    toggle_layer(each, "cpu")
+                    toggle_layer(value, "cpu")
                 except (ConfigError, TypeError) as error:
                     yield f"{str(error).removesuffix('.')}{place}"
 

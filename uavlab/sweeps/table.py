@@ -10,10 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from uavlab.core.cards import Html, card, interval_bar, notes, table
+from uavlab.core.cards import Html, Table, card, interval_bar, notes
 from uavlab.core.errors import ConfigError
 from uavlab.core.extras import require
-from uavlab.core.statistics import MEAN, MIDDLE, Ends, compare, ends_text, method, rescale, summarize
+from uavlab.core.statistics import MEAN, MIDDLE, Ends, compare, ends_text, method, named, rescale, summarize
 from uavlab.core.text import one_line, quote, require_known
 from uavlab.storage.files import atomic_write, write_json, write_text
 from uavlab.sweeps.driver import TRIALS, Row
@@ -31,21 +31,13 @@ PLAIN = "as they are"  # name of settings of which none varies
 
 @dataclass(frozen=True)
 class Summary:
-    """A combination of settings on one preset, or on all of them.
+    """A combination of settings, as text, on one preset, or on all of them: then scores are on the scale of each."""
 
-    Attributes:
-        preset: Name of the preset, or ``ALL``, where scores are on the scale of each preset.
-        settings: What distinguishes the combination, as text.
-        strata: The scores of its seeds, preset by preset.
-        trials: How many trials it has, with those that have no score.
-        mean: Mean of the scores, by ``method``, with the ends of its 95 % interval; None without a score.
-    """
-
-    preset: str
+    preset: str  # or ALL
     settings: str
-    strata: tuple[tuple[float, ...], ...]
-    trials: int
-    mean: Ends | None
+    strata: tuple[tuple[float, ...], ...]  # the scores of its seeds, preset by preset
+    trials: int  # with those that have no score
+    mean: Ends | None  # by ``method``; None without a score
 
     @property
     def method(self) -> str:
@@ -120,9 +112,9 @@ class SweepTable:
     def summaries(self) -> tuple[Summary, ...]:
         """Figures of each combination of settings, preset by preset, and of several presets together."""
         names = dict.fromkeys(settings_text(row) for row in self.rows)
-        each = [self._summarize(preset, name, [preset]) for preset in self.sweep.presets for name in names]
+        single = [self._summarize(preset, name, [preset]) for preset in self.sweep.presets for name in names]
         several = len(self.sweep.presets) > 1
-        return (*each, *(self._summarize(ALL, name, self.sweep.presets) for name in names if several))
+        return (*single, *(self._summarize(ALL, name, self.sweep.presets) for name in names if several))
 
     def _summarize(self, title: str, settings: str, presets: Sequence[str]) -> Summary:
         own = [row for row in self.rows if settings_text(row) == settings and row["preset"] in presets]
@@ -139,8 +131,8 @@ class SweepTable:
         Raises:
             ConfigError: There is none.
         """
-        one = self.sweep.presets[0] if len(self.sweep.presets) == 1 else ALL
-        known = {each.settings: each for each in self.summaries if each.preset == (preset or one)}
+        wanted = preset or (self.sweep.presets[0] if len(self.sweep.presets) == 1 else ALL)
+        known = {one.settings: one for one in self.summaries if one.preset == wanted}
         require_known("setting", settings, known, "sweep: ")
         return known[settings]
 
@@ -154,7 +146,7 @@ class SweepTable:
             ConfigError: There is no such combination, or it has no score.
         """
         pair = [self.summary(name, preset) for name in (settings, other)]
-        if lacking := [each.settings for each in pair if each.mean is None]:
+        if lacking := [one.settings for one in pair if one.mean is None]:
             raise ConfigError(f"sweep: {quote(lacking[0])} has no score; compare others.")
         return compare(pair[0].strata, pair[1].strata)
 
@@ -165,40 +157,36 @@ class SweepTable:
         scales = "those that the sweep gives" if self.sweep.scale else "the lowest and the highest in this table"
         if len(self.sweep.presets) > 1:
             texts.append(f"over all presets, 0 and 1 are {scales}, preset by preset")
-        methods = sorted({each.method for each in self.summaries if each.strata})
+        methods = sorted({one.method for one in self.summaries if one.strata})
         return [*texts, *(METHODS[name] for name in methods)]
 
     def __repr__(self) -> str:
         """Return a line for each combination of settings and preset, and the reasons of trials without a score."""
-        width = max([8, *(len(one_line(each.settings)) for each in self.summaries)])
-        lines = [f"{'preset':28} {'settings':{width}} {'seeds':>7}  mean of the scores"]
-        for each in self.summaries:
-            seeds = f"{each.scored}/{each.trials}"
-            lines.append(
-                f"{one_line(each.preset):28} {one_line(each.settings):{width}} {seeds:>7}  {ends_text(each.mean)}"
-            )
-        lines += [f"{row['trial']}: {row['status']}{_reason(row)}" for row in self.failed]
-        return "\n".join([*map(one_line, lines), *(f"{text}." for text in self.notes)])
+        table = self._table()
+        lines = table.lines(f"{{:28}} {{:{table.width(1)}}} {{:>7}}  {{}}")
+        lines += [one_line(f"{row['trial']}: {row['status']}{_reason(row)}") for row in self.failed]
+        return "\n".join([*lines, *(f"{text}." for text in self.notes)])
 
     def _repr_html_(self) -> str:
-        rows = [
-            (e.preset, e.settings, f"{e.scored} of {e.trials}", ends_text(e.mean), e.method, _bar(e.mean))
-            for e in self.summaries
-        ]
-        lacking = [(row["trial"], row["status"], row["reason"]) for row in self.failed]
-        count = f"{len(self.rows) - len(self.failed)} of {len(self.rows)}"
-        return card(
-            "Sweep",
-            {"trials with a score": count, "engine": self.sweep.engine, "folder": self.folder},
-            table(("preset", "settings", "seeds", "score, 95 % interval", "by", ""), rows),
-            table(("trial without a score", "status", "reason"), lacking),
-            notes(self.notes),
+        lacking = Table(
+            ("trial without a score", "status", "reason"),
+            [(row["trial"], row["status"], row["reason"]) for row in self.failed],
         )
+        count = f"{len(self.rows) - len(self.failed)} of {len(self.rows)}"
+        facts = {"trials with a score": count, "engine": self.sweep.engine, "folder": self.folder}
+        return card("Sweep", facts, self._table().html(), lacking.html(), notes(self.notes))
+
+    def _table(self) -> Table:
+        rows = [
+            (one.preset, one.settings, f"{one.scored}/{one.trials}", ends_text(one.mean), one.method, _bar(one.mean))
+            for one in self.summaries
+        ]
+        return Table(("preset", "settings", "seeds", "mean of the scores", "by", ""), rows)
 
     def record(self) -> dict[str, Any]:
         """Return the table as JSON values."""
         keys = ("preset", "settings", "trials", "scored", "method")
-        over = [{**{key: getattr(each, key) for key in keys}, **_named(each.mean)} for each in self.summaries]
+        over = [{**{key: getattr(one, key) for key in keys}, **named(one.mean)} for one in self.summaries]
         return {
             "folder": str(self.folder),
             "complete": self.complete,
@@ -240,10 +228,6 @@ def _reason(row: Row) -> str:
 
 def _bar(ends: Ends | None) -> Html:
     return Html("") if ends is None else interval_bar(ends[1], ends[0], ends[2])
-
-
-def _named(ends: Ends | None) -> dict[str, float | None]:
-    return dict(zip(("mean", "low", "high"), ends or (None, None, None), strict=True))
 
 
 def flat_columns(rows: Sequence[Row]) -> dict[str, list[Any]]:

@@ -56,19 +56,12 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True)
 class Trial:
-    """One run of a sweep.
-
-    Attributes:
-        preset: Where it starts from.
-        settings: Settings over it, without the seed; ``toggles`` is a named set.
-        seed: Its seed.
-        varied: Those of the settings in which trials of the sweep differ.
-    """
+    """One run of a sweep."""
 
     preset: str
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Any]  # over the preset, without the seed; ``toggles`` is a named set
     seed: int
-    varied: Mapping[str, Any] = field(default_factory=dict)
+    varied: Mapping[str, Any] = field(default_factory=dict)  # those in which trials of the sweep differ
 
     @property
     def name(self) -> str:
@@ -111,10 +104,12 @@ def search_trials(sweep: Sweep) -> Plan:
         return
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=search.seed))
-    kinds = {name: _distribution(optuna.distributions, Range(**each)) for name, each in search.ranges.items()}
+    ranges = {name: Range(**given) for name, given in search.ranges.items()}
+    kinds = {name: _distribution(optuna.distributions, given) for name, given in ranges.items()}
     for begun in range(0, search.trials, search.batch):
         asked = [study.ask(kinds) for _ in range(min(search.batch, search.trials - begun))]
-        batch = [_trials(sweep, _values(sweep, proposal.params)) for proposal in asked]
+        varied = [{name: _value(ranges[name], value) for name, value in proposal.params.items()} for proposal in asked]
+        batch = [_trials(sweep, values) for values in varied]
         results = iter((yield [trial for trials in batch for trial in trials]))
         for proposal, trials in zip(asked, batch, strict=True):
             value = _mean([next(results) for _ in trials])
@@ -140,11 +135,6 @@ def _distribution(kinds: Any, given: Range) -> Any:
     if all(isinstance(number, int) for number in numbers):
         return kinds.IntDistribution(given.low, given.high, given.log, given.step or 1)
     return kinds.FloatDistribution(given.low, given.high, given.log, given.step)
-
-
-def _values(sweep: Sweep, params: dict[str, Any]) -> dict[str, Any]:
-    ranges = {name: Range(**each) for name, each in sweep.ranges.ranges.items()} if sweep.ranges else {}
-    return {name: _value(ranges[name], value) for name, value in params.items()}
 
 
 def _value(given: Range, proposed: Any) -> Any:

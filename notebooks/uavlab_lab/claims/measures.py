@@ -15,9 +15,9 @@ import torch
 from uavlab.benchmarks.compare import Row, build_call, compare, prepare
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, RunConfig, configure
-from uavlab.profiling.roofline import ceilings
+from uavlab.profiling.roofline import ceilings, count_work
 from uavlab.profiling.timing import median, ratio, time_in_turn
-from uavlab.runtime.stage_timer import Monitor, count_work
+from uavlab.runtime.stage_timer import Monitor
 from uavlab.runtime.toggles import Toggles, as_dict, toggle_presets
 from uavlab.storage.machine import device_name
 

@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from uavlab.benchmarks import loading
-from uavlab.benchmarks.compare import Call
-from uavlab.benchmarks.loading import CYCLES, PARTS, loading_calls
+from uavlab.benchmarks import compare
+from uavlab.benchmarks.compare import CYCLES, PARTS, Call, loading_calls
 from uavlab.experiment.config import Config, configure
 from uavlab.profiling.timing import ratio, time_call, time_in_turn
 from uavlab.telemetry.loaders import ItemDataset
@@ -91,7 +90,7 @@ def time_paths(bench: Bench) -> tuple[dict[str, list[float]], dict[str, int]]:
 def path_rates(bench: Bench, path: str) -> dict[str, float]:
     """Return ``loader``, ``model`` and ``both`` of a path in windows per second."""
     seconds, batch = time_paths(bench)[0], config(bench, path).source.batch
-    rates = loading.rates({part: seconds[f"{path} {part}"] for part in PARTS}, batch)
+    rates = compare.rates({part: seconds[f"{path} {part}"] for part in PARTS}, batch)
     return {part: rates[part] for part in PARTS}
 
 

@@ -9,7 +9,7 @@ from uavlab.benchmarks.compare import Settings, build_call
 from uavlab.core.protocols import CheckedTensors
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
-from uavlab.runtime.stage_timer import count_work
+from uavlab.profiling.roofline import count_work
 from uavlab_lab.lessons.stage_shares import run_cycles
 
 

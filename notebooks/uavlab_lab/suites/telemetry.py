@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from uavlab.benchmarks.loading import PARTS, loading_calls, rates
+from uavlab.benchmarks.compare import PARTS, loading_calls, rates
 from uavlab.benchmarks.registry import Record, suite
 from uavlab.experiment import build
 from uavlab.experiment.config import Device, RunConfig, configure

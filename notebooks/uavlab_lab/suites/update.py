@@ -19,10 +19,9 @@ from uavlab.envs.autoreset import advance, make_pool, start_worlds
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, Device, RunConfig, configure
-from uavlab.profiling.roofline import ceilings
+from uavlab.profiling.roofline import ceilings, count_work
 from uavlab.profiling.timing import break_even_calls, median, ratio, time_in_turn
 from uavlab.runtime.runtime import Runtime
-from uavlab.runtime.stage_timer import count_work
 from uavlab.runtime.toggle_records import EAGER
 from uavlab.runtime.toggles import Toggles, as_dict, with_toggles
 from uavlab.storage.machine import usable_cores

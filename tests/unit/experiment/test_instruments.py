@@ -17,8 +17,8 @@ from uavlab.experiment.config import configure
 from uavlab.experiment.instruments import OPERATORS, Instruments, cpu_seconds, rounds, updates_of
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Change
+from uavlab.profiling.roofline import count_operators
 from uavlab.runtime.runtime import Runtime
-from uavlab.runtime.stage_timer import count_operators
 from uavlab.runtime.toggles import Toggles, with_toggles
 from uavlab.storage.metrics_log import in_digest
 

@@ -198,8 +198,8 @@ class TestCard:
         assert tables(page) == [
             [
                 ["figure", "mean", "95 % interval", "unit", ""],
-                ["path", "12.500", "10.000 to 15.250", "m", ""],
-                ["r2/wind", "0.500", "0.250 to 0.750", "", ""],
+                ["path", "12.500", "[10.000, 15.250]", "m", ""],
+                ["r2/wind", "0.500", "[0.250, 0.750]", "", ""],
             ]
         ]
         assert page.count("<svg") == 2
@@ -207,5 +207,5 @@ class TestCard:
     def test_a_figure_without_a_number_has_no_bar(self) -> None:
         row = {"mean": float("nan"), "low": float("nan"), "high": 1.0}
         page = scores.Scores({"path": row}, {"path": ""}, "", torch.device("cpu"))._repr_html_()
-        assert tables(page)[0][1][:3] == ["path", "nan", "nan to 1.000"]
+        assert tables(page)[0][1][:3] == ["path", "nan", "[nan, 1.000]"]
         assert "<svg" not in page

@@ -8,8 +8,18 @@ import torch
 
 from uavlab.core.errors import ConfigError
 from uavlab.profiling import roofline as module
-from uavlab.profiling.roofline import PRECISIONS, Ceilings, ceilings, find_bottleneck, matrix_rate, predict_speedup
-from uavlab.runtime.stage_timer import Work, count_work
+from uavlab.profiling import timing
+from uavlab.profiling.roofline import (
+    PRECISIONS,
+    Ceilings,
+    Work,
+    ceilings,
+    count_operators,
+    count_work,
+    find_bottleneck,
+    matrix_rate,
+    predict_speedup,
+)
 
 CPU = torch.device("cpu")
 
@@ -19,7 +29,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Measure on operands that take no time, and keep nothing."""
     monkeypatch.setattr(module, "SIDE", {"cpu": 8})
     monkeypatch.setattr(module, "LARGE", {"cpu": 4096})
-    monkeypatch.setattr(module, "ROUND", 1e-5)
+    monkeypatch.setattr(timing, "ROUND_S", 1e-5)
     cached = (module._product_rate, module._bandwidth, module._launch)
     for each in cached:
         each.cache_clear()
@@ -37,7 +47,7 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> list[Work]:
         done.append(count_work(call))
         return 0.5
 
-    monkeypatch.setattr(module, "_best", scripted)
+    monkeypatch.setattr(module, "best_time", scripted)
     return done
 
 
@@ -84,30 +94,13 @@ def test_measured_once_per_thread_count(seconds: list[Work]) -> None:
     assert len(seconds) == 7  # the rate alone depends on the precision
 
 
-def test_the_best_round_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ROUND", 0.01)
-    asked: list[int] = []
-    #        prepares, tells 2 ms: rounds of 5; the quickest took 7.5 ms
-    scripted = iter([9.0, 0.002, 0.010, 0.0075, 0.05, 0.011, 0.009])
-    monkeypatch.setattr(module, "_seconds", lambda call, device, repeats: (asked.append(repeats), next(scripted))[1])
-    assert module._best(lambda: None, CPU) == pytest.approx(0.0015)
-    assert asked == [1, 1, 5, 5, 5, 5, 5]
-
-
-def test_seconds_of_repeated_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, calls = iter([10.0, 13.0]), []
-    monkeypatch.setattr(module.time, "perf_counter", lambda: next(now))
-    assert module._seconds(lambda: calls.append(1), CPU, 7) == 3.0
-    assert len(calls) == 7
-
-
 @pytest.mark.parametrize(("precision", "expected"), [("tf32", "tf32"), ("fp32", "ieee"), ("bf16", "ieee")])
 def test_products_of_float32_are_what_the_precision_says(
     monkeypatch: pytest.MonkeyPatch, precision: str, expected: str
 ) -> None:
     settings, inside = torch.backends.cuda.matmul, []
     before = settings.fp32_precision
-    monkeypatch.setattr(module, "_best", lambda call, device: inside.append(settings.fp32_precision) or 1.0)
+    monkeypatch.setattr(module, "best_time", lambda call, device: inside.append(settings.fp32_precision) or 1.0)
     assert matrix_rate(CPU, precision) == 2 * 8**3
     assert (inside, settings.fp32_precision) == ([expected], before)
 
@@ -212,3 +205,98 @@ def test_on_a_gpu(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LARGE", {"cuda": 2**20})
     limits = ceilings("cuda", precision)
     assert min(limits.rate, limits.bandwidth, limits.launch) > 0
+
+
+class TestWork:
+    def test_operators(self) -> None:
+        x = torch.ones(2, 3)
+        assert count_work(lambda: (x + 1) * 2).operators == 2  # add, mul
+        assert count_work(lambda: x.t()[None].expand(4, 3, 2).unbind()).operators == 0  # views alone
+        assert count_work(lambda: x.t().contiguous()).operators == 1  # clone
+        assert count_work(lambda: None).operators == 0
+
+    def test_operators_of_the_backward_pass(self) -> None:
+        x = torch.ones(3, requires_grad=True)
+        forward = count_work(lambda: (x * x).sum()).operators
+        both = count_work(lambda: torch.autograd.grad((x * x).sum(), x)).operators
+        assert forward == 2  # mul, sum
+        assert both == 2 + 4  # ones_like of the sum; mul twice, once for each factor, and their add; expand is a view
+
+    def test_compiled_calls_are_counted(self) -> None:
+        x = torch.ones(3)
+        double = torch.compile(lambda x: x * 2 + 1, fullgraph=True, backend="eager")
+        double(x)
+        assert count_operators(lambda: double(x)) == count_work(lambda: x * 2 + 1).operators == 2
+        with pytest.raises(RuntimeError, match="no compiled frames"):
+            count_work(lambda: double(x))  # the mutant: under the counter of FLOPs torch refuses compiled code
+
+    def test_no_other_calls_are_counted(self) -> None:
+        before = count_work(lambda: torch.ones(1))
+        torch.ones(1) + 1
+        assert count_work(lambda: torch.ones(1)) == before == Work(1, 0, 4)
+
+    @pytest.mark.parametrize("with_bias", [False, True])
+    def test_products_forward_and_backward(self, with_bias: bool) -> None:
+        G, N, K, M = 3, 4, 5, 6
+        a, b = torch.ones(G, N, K, requires_grad=True), torch.ones(G, K, M, requires_grad=True)
+        bias = torch.ones(G, 1, M, requires_grad=True)
+        work = count_work(lambda: (torch.baddbmm(bias, a, b) if with_bias else a @ b).sum().backward())
+        assert work.flops == 3 * 2 * G * N * K * M  # the product, and one for the gradient of each factor
+        assert work.products == tuple(sorted({(G, N, K, M): 1, (G, K, N, M): 1, (G, N, M, K): 1}.items()))
+
+    def test_products_without_a_batch(self) -> None:
+        layer, x = torch.nn.Linear(5, 6), torch.ones(4, 5)
+        work = count_work(lambda: layer(layer(x) @ torch.ones(6, 5)))
+        assert work.flops == 2 * 4 * 5 * 6 * 3
+        assert work.products == (((1, 4, 5, 6), 2), ((1, 4, 6, 5), 1))
+
+    @pytest.mark.parametrize("groups", [1, 2])
+    def test_convolutions_are_products_over_patches(self, groups: int) -> None:
+        """Two maps 5 x 6 of 4 channels and a kernel 3 x 2: 2 x 3 x 5 rows, 3 x 2 x 4 / groups features each."""
+        x = torch.ones(2, 4, 5, 6, requires_grad=True)
+        weight = torch.ones(8, 4 // groups, 3, 2, requires_grad=True)
+        rows, depth, channels = 30, 24 // groups, 8 // groups
+        work = count_work(lambda: torch.nn.functional.conv2d(x, weight, groups=groups))
+        assert work.products == (((groups, rows, depth, channels), 1),)
+        assert (work.flops, work.bytes) == (2 * groups * rows * depth * channels, 0)
+        both = count_work(lambda: torch.nn.functional.conv2d(x, weight, groups=groups).sum().backward())
+        forward, inputs, weights = (rows, depth, channels), (rows, channels, depth), (depth, rows, channels)
+        assert dict(both.products) == {(groups, *shape): 1 for shape in (forward, inputs, weights)}
+        assert both.flops == 3 * work.flops
+
+    def test_bytes_read_and_written(self) -> None:
+        x = torch.ones(2, 3)  # 24 bytes
+        half = torch.ones(2, 3, dtype=torch.bfloat16)
+        row = torch.ones(3)
+        assert count_work(lambda: (x + 1) * 2).bytes == 2 * (24 + 24)
+        assert count_work(lambda: half + half).bytes == 3 * 12
+        assert count_work(lambda: x.t()[None]).bytes == 0  # a view moves nothing
+        assert count_work(lambda: row.expand(4, 3) * 2).bytes == 12 + 48  # one row is read, however often
+        assert count_work(lambda: x @ x.t()).bytes == 0  # a product's traffic is part of its rate
+        assert count_work(lambda: torch.cat((x, x))).bytes == 48 + 48
+
+    def test_bytes_of_operators_that_return_nothing(self) -> None:
+        adam = torch.optim.Adam([torch.ones(100, requires_grad=True)], fused=True)
+        (x,) = adam.param_groups[0]["params"]
+        x.grad = torch.ones(100)
+        adam.step()
+        work = count_work(adam.step)
+        # parameter, gradient, two moments and the step, read and written; and the step counted up beside
+        assert 2 * 4 * 400 <= work.bytes <= 2 * 4 * 400 + 100
+
+    @pytest.mark.parametrize("rows", [10, 1000])
+    def test_a_table_counts_by_the_rows_that_are_touched(self, rows: int) -> None:
+        table, index, new = torch.zeros(rows, 2), torch.tensor([1, 5, 7]), torch.ones(3, 2)  # 24 bytes each
+        assert count_work(lambda: table[index]).bytes == 2 * (24 + 24)
+        assert count_work(lambda: table.index_select(0, index)).bytes == 2 * (24 + 24)
+
+        def write() -> None:
+            table[index] = new
+
+        assert count_work(write).bytes == 2 * (24 + 24)
+        assert count_work(lambda: table.index_copy_(0, index, new)).bytes == 2 * (24 + 24)
+
+    def test_the_whole_table_would_be_caught(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "INDEXED", frozenset())
+        with pytest.raises(AssertionError):
+            self.test_a_table_counts_by_the_rows_that_are_touched(1000)

@@ -1,4 +1,4 @@
-"""All time belongs to one stage or none, only ``read`` waits for a GPU, and counts of work match those by hand."""
+"""All time belongs to one stage or none, and only ``read`` waits for a GPU."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ import torch
 from tests.support.devices import DEVICES
 from tests.support.sync_debug import sync_debug
 from uavlab.runtime import stage_timer
-from uavlab.runtime.stage_timer import RECENT, Monitor, Work, count_operators, count_work, memory
+from uavlab.runtime.stage_timer import RECENT, Monitor, memory
 
 
 class Clock:
@@ -366,101 +366,6 @@ def test_memory_of_this_process() -> None:
     held = memory("cpu")
     assert set(held) == {"resident"}
     assert held["resident"] > 10_000_000  # torch alone is larger
-
-
-class TestWork:
-    def test_operators(self) -> None:
-        x = torch.ones(2, 3)
-        assert count_work(lambda: (x + 1) * 2).operators == 2  # add, mul
-        assert count_work(lambda: x.t()[None].expand(4, 3, 2).unbind()).operators == 0  # views alone
-        assert count_work(lambda: x.t().contiguous()).operators == 1  # clone
-        assert count_work(lambda: None).operators == 0
-
-    def test_operators_of_the_backward_pass(self) -> None:
-        x = torch.ones(3, requires_grad=True)
-        forward = count_work(lambda: (x * x).sum()).operators
-        both = count_work(lambda: torch.autograd.grad((x * x).sum(), x)).operators
-        assert forward == 2  # mul, sum
-        assert both == 2 + 4  # ones_like of the sum; mul twice, once for each factor, and their add; expand is a view
-
-    def test_compiled_calls_are_counted(self) -> None:
-        x = torch.ones(3)
-        double = torch.compile(lambda x: x * 2 + 1, fullgraph=True, backend="eager")
-        double(x)
-        assert count_operators(lambda: double(x)) == count_work(lambda: x * 2 + 1).operators == 2
-        with pytest.raises(RuntimeError, match="no compiled frames"):
-            count_work(lambda: double(x))  # the mutant: under the counter of FLOPs torch refuses compiled code
-
-    def test_no_other_calls_are_counted(self) -> None:
-        before = count_work(lambda: torch.ones(1))
-        torch.ones(1) + 1
-        assert count_work(lambda: torch.ones(1)) == before == Work(1, 0, 4)
-
-    @pytest.mark.parametrize("with_bias", [False, True])
-    def test_products_forward_and_backward(self, with_bias: bool) -> None:
-        G, N, K, M = 3, 4, 5, 6
-        a, b = torch.ones(G, N, K, requires_grad=True), torch.ones(G, K, M, requires_grad=True)
-        bias = torch.ones(G, 1, M, requires_grad=True)
-        work = count_work(lambda: (torch.baddbmm(bias, a, b) if with_bias else a @ b).sum().backward())
-        assert work.flops == 3 * 2 * G * N * K * M  # the product, and one for the gradient of each factor
-        assert work.products == tuple(sorted({(G, N, K, M): 1, (G, K, N, M): 1, (G, N, M, K): 1}.items()))
-
-    def test_products_without_a_batch(self) -> None:
-        layer, x = torch.nn.Linear(5, 6), torch.ones(4, 5)
-        work = count_work(lambda: layer(layer(x) @ torch.ones(6, 5)))
-        assert work.flops == 2 * 4 * 5 * 6 * 3
-        assert work.products == (((1, 4, 5, 6), 2), ((1, 4, 6, 5), 1))
-
-    @pytest.mark.parametrize("groups", [1, 2])
-    def test_convolutions_are_products_over_patches(self, groups: int) -> None:
-        """Two maps 5 x 6 of 4 channels and a kernel 3 x 2: 2 x 3 x 5 rows, 3 x 2 x 4 / groups features each."""
-        x = torch.ones(2, 4, 5, 6, requires_grad=True)
-        weight = torch.ones(8, 4 // groups, 3, 2, requires_grad=True)
-        rows, depth, channels = 30, 24 // groups, 8 // groups
-        work = count_work(lambda: torch.nn.functional.conv2d(x, weight, groups=groups))
-        assert work.products == (((groups, rows, depth, channels), 1),)
-        assert (work.flops, work.bytes) == (2 * groups * rows * depth * channels, 0)
-        both = count_work(lambda: torch.nn.functional.conv2d(x, weight, groups=groups).sum().backward())
-        forward, inputs, weights = (rows, depth, channels), (rows, channels, depth), (depth, rows, channels)
-        assert dict(both.products) == {(groups, *shape): 1 for shape in (forward, inputs, weights)}
-        assert both.flops == 3 * work.flops
-
-    def test_bytes_read_and_written(self) -> None:
-        x = torch.ones(2, 3)  # 24 bytes
-        half = torch.ones(2, 3, dtype=torch.bfloat16)
-        row = torch.ones(3)
-        assert count_work(lambda: (x + 1) * 2).bytes == 2 * (24 + 24)
-        assert count_work(lambda: half + half).bytes == 3 * 12
-        assert count_work(lambda: x.t()[None]).bytes == 0  # a view moves nothing
-        assert count_work(lambda: row.expand(4, 3) * 2).bytes == 12 + 48  # one row is read, however often
-        assert count_work(lambda: x @ x.t()).bytes == 0  # a product's traffic is part of its rate
-        assert count_work(lambda: torch.cat((x, x))).bytes == 48 + 48
-
-    def test_bytes_of_operators_that_return_nothing(self) -> None:
-        adam = torch.optim.Adam([torch.ones(100, requires_grad=True)], fused=True)
-        (x,) = adam.param_groups[0]["params"]
-        x.grad = torch.ones(100)
-        adam.step()
-        work = count_work(adam.step)
-        # parameter, gradient, two moments and the step, read and written; and the step counted up beside
-        assert 2 * 4 * 400 <= work.bytes <= 2 * 4 * 400 + 100
-
-    @pytest.mark.parametrize("rows", [10, 1000])
-    def test_a_table_counts_by_the_rows_that_are_touched(self, rows: int) -> None:
-        table, index, new = torch.zeros(rows, 2), torch.tensor([1, 5, 7]), torch.ones(3, 2)  # 24 bytes each
-        assert count_work(lambda: table[index]).bytes == 2 * (24 + 24)
-        assert count_work(lambda: table.index_select(0, index)).bytes == 2 * (24 + 24)
-
-        def write() -> None:
-            table[index] = new
-
-        assert count_work(write).bytes == 2 * (24 + 24)
-        assert count_work(lambda: table.index_copy_(0, index, new)).bytes == 2 * (24 + 24)
-
-    def test_the_whole_table_would_be_caught(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(stage_timer, "INDEXED", frozenset())
-        with pytest.raises(AssertionError):
-            self.test_a_table_counts_by_the_rows_that_are_touched(1000)
 
 
 def test_tracing_is_off_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.support.fixtures_config import sizes
-from uavlab.benchmarks.loading import CYCLES, IN_A_ROW, loading_calls
+from uavlab.benchmarks.compare import CYCLES, IN_A_ROW, loading_calls
 from uavlab.experiment.config import configure
 from uavlab_lab.claims import telemetry as measures
 from uavlab_lab.claims.ledger import select

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from tests.support.fixtures_config import sizes
-from uavlab.benchmarks import loading
-from uavlab.benchmarks.loading import (
+from uavlab.benchmarks import compare
+from uavlab.benchmarks.compare import (
     CYCLES,
     IN_A_ROW,
     INTERVALS,
@@ -29,7 +29,7 @@ def counters(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def count(*values: Any) -> None:
         readings = iter(values)
-        monkeypatch.setattr(loading.psutil, "Process", lambda: SimpleNamespace(io_counters=lambda: next(readings)))
+        monkeypatch.setattr(compare.psutil, "Process", lambda: SimpleNamespace(io_counters=lambda: next(readings)))
 
     return count
 
@@ -86,8 +86,8 @@ def test_an_interval_counts_by_itself(monkeypatch: pytest.MonkeyPatch, counters:
     config = configure("telemetry", sizes("telemetry"))
     counters(SimpleNamespace(read_bytes=0, read_chars=0), SimpleNamespace(read_bytes=20 * 2**20, read_chars=60 * 2**20))
     ticks = iter([0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 6.0, 6.0, 7.0, 7.0, 8.0, 8.0, 9.0, 9.0, 13.0, 13.0, 20.0, 20.0])
-    monkeypatch.setattr(loading, "time_in_turn", lambda calls, rounds, device: dict.fromkeys(calls, [1.0] * rounds))
-    monkeypatch.setattr(loading.time, "perf_counter", lambda: next(ticks))
+    monkeypatch.setattr(compare, "time_in_turn", lambda calls, rounds, device: dict.fromkeys(calls, [1.0] * rounds))
+    monkeypatch.setattr(compare.time, "perf_counter", lambda: next(ticks))
     record = throughput(config, 3)
     windows = CYCLES * config.source.batch
     assert record["intervals"] == [round(windows / last) for last in (1, 1, 4, 1, 1, 1, 4, 7)]
@@ -105,7 +105,7 @@ def test_an_interval_counts_by_itself(monkeypatch: pytest.MonkeyPatch, counters:
 )
 def test_what_the_system_does_not_count_is_left_out(counters: Any, count: Any, last: str) -> None:
     counters(count)
-    disk, read = (None if each is None else 0.0 for each in loading._bytes_read())
+    disk, read = (None if each is None else 0.0 for each in compare._bytes_read())
     record = {
         **rates({"loader": [1.0], "model": [0.1], "both": [0.2]}, 8),
         "intervals": [80, 80],

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from uavlab.profiling import timing
-from uavlab.profiling.timing import break_even_calls, median, ratio, time_call, time_in_turn
+from uavlab.profiling.timing import best_time, break_even_calls, median, ratio, time_call, time_in_turn, time_steps
 
 CPU = torch.device("cpu")
 SLOW = {"ms": 3.0, "first_call_s": 0.5}
@@ -43,9 +43,33 @@ def test_what_takes_long_is_repeated_less(
 
 
 def test_a_call_is_timed_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([10.0, 12.5])
+    clock, calls = iter([10.0, 12.5]), list[int]()
     monkeypatch.setattr(timing.time, "perf_counter", lambda: next(clock))
-    assert time_call(lambda: None, CPU) == 2.5
+    assert time_call(lambda: calls.append(1), CPU, 7) == 2.5
+    assert len(calls) == 7
+
+
+def test_the_best_round_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "ROUND_S", 0.01)
+    asked: list[int] = []
+    #        prepares, tells 2 ms: rounds of 5; the quickest took 7.5 ms
+    scripted = iter([9.0, 0.002, 0.010, 0.0075, 0.05, 0.011, 0.009])
+    monkeypatch.setattr(timing, "time_call", lambda call, device, times=1: (asked.append(times), next(scripted))[1])
+    assert best_time(lambda: None, CPU) == pytest.approx(0.0015)
+    assert asked == [1, 1, 5, 5, 5, 5, 5]
+
+
+@pytest.mark.parametrize(
+    ("enough_s", "fewest", "most", "timed"),
+    [(0.0, 1, 9, 1), (2.5, 1, 9, 3), (0.0, 2, 9, 2), (99.0, 1, 4, 4), (99.0, 1, 9, 5)],
+)
+def test_steps_are_timed_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, enough_s: float, fewest: int, most: int, timed: int
+) -> None:
+    """Each of five steps takes a second."""
+    clock = iter(range(100))
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(clock))
+    assert time_steps(iter(range(5)), CPU, enough_s, fewest, most) == [1.0] * timed
 
 
 def test_medians() -> None:
