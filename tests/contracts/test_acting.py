@@ -20,7 +20,7 @@ from tests.support.fake_device import Immediately, fake_device
 from tests.support.registries import registered
 from uavlab.collectors import entries
 from uavlab.experiment import build
-from uavlab.learners.ppo import algorithm
+from uavlab.learners.ppo import ppo
 from uavlab.replay import prefetch
 from uavlab.runtime import cuda_graph, oom_retry, runtime, wrappers
 from uavlab.runtime.toggle_records import EAGER
@@ -123,7 +123,7 @@ def check_acts(name: str, value: Any, run: Callable[..., Trace] = executed) -> N
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entries, "SURVEY_STEPS", 2)
     monkeypatch.setattr(cuda_graph, "WARM_UP", WARM_UP)
-    monkeypatch.setattr(algorithm, "LARGE", 0)
+    monkeypatch.setattr(ppo, "LARGE", 0)
     monkeypatch.setattr(flights, "simulate", simulated)
 
 

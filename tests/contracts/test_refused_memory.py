@@ -11,8 +11,8 @@ from tests.contracts.test_equality import config
 from uavlab.core.errors import RetryWarning
 from uavlab.experiment import run_state
 from uavlab.experiment.run import Run
-from uavlab.learners.masac.batched import MASAC
 from uavlab.learners.masac.loop import MASACLoop
+from uavlab.learners.masac.masac import MASAC
 from uavlab.replay import ring
 from uavlab.runtime import grad_step, oom_retry
 from uavlab.runtime.toggle_records import EAGER

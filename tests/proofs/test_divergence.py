@@ -16,7 +16,7 @@ from uavlab.core.protocols import CheckedTensors
 from uavlab.core.rng import Streams
 from uavlab.core.types import leaves
 from uavlab.envs.leader_follower.env import LeaderFollower, State
-from uavlab.learners.masac.batched import MASAC
+from uavlab.learners.masac.masac import MASAC
 from uavlab.runtime.runtime import Runtime
 from uavlab.training import check_state
 

@@ -17,8 +17,8 @@ from uavlab.core.portable import Portable
 from uavlab.experiment.export import export_policy
 from uavlab.experiment.policy import TrainedPolicy
 from uavlab.experiment.run import Run
-from uavlab.learners.coma.algorithm import networks
-from uavlab.learners.masac import base
+from uavlab.learners.coma import networks
+from uavlab.learners.masac import masac
 from uavlab.nets.mlp import StackedMLP
 from uavlab.ops.action_sampling import masked_policy, open_moves_in_turn
 from uavlab.telemetry.forecaster import Forecast
@@ -148,7 +148,7 @@ def raw_windows(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_padding(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(base, "padded_actions", lambda spec, device: None)
+    patch.setattr(masac, "padded_actions", lambda spec, device: None)
 
 
 @pytest.mark.parametrize(

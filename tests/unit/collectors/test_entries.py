@@ -20,8 +20,8 @@ from uavlab.core.types import EnvSpec, Scale, leaves
 from uavlab.envs.leader_follower.env import LeaderFollower, State
 from uavlab.experiment import build
 from uavlab.experiment.config import configure
-from uavlab.learners.masac.batched import MASAC
-from uavlab.learners.ppo.recurrent import TeamMemoryPolicy
+from uavlab.learners.masac.masac import MASAC
+from uavlab.learners.ppo.networks import TeamMemoryPolicy
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import TOGGLES
 

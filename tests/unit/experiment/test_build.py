@@ -19,8 +19,8 @@ from uavlab.experiment import build
 from uavlab.experiment.build import ENVIRONMENTS, task
 from uavlab.experiment.config import RunConfig, configure
 from uavlab.learners import masac
-from uavlab.learners.masac.batched import MASAC, MASACVmap
 from uavlab.learners.masac.loop import RUNGS, MASACLoop
+from uavlab.learners.masac.masac import MASAC, MASACVmap
 from uavlab.runtime import oom_retry
 from uavlab.runtime.toggles import TOGGLES, Toggles
 

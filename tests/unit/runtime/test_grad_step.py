@@ -20,8 +20,7 @@ from uavlab.collectors.off_policy import ReplayConfig
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch
 from uavlab.envs.leader_follower.env import LeaderFollower
-from uavlab.learners.masac.base import MASACConfig
-from uavlab.learners.masac.batched import MASAC
+from uavlab.learners.masac.masac import MASAC, MASACConfig
 from uavlab.profiling.batch_size import Budget
 from uavlab.runtime import grad_step
 from uavlab.runtime.grad_step import ADAM_EPS, MOMENTS, SCRATCH, CompiledStep, GradientStep, Rows

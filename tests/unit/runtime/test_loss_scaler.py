@@ -19,9 +19,8 @@ from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig
 from uavlab.core.errors import DivergedError
 from uavlab.core.rng import Streams
 from uavlab.envs.leader_follower.env import LeaderFollower
-from uavlab.learners.masac import base
-from uavlab.learners.masac.base import MASACConfig
-from uavlab.learners.masac.batched import MASAC
+from uavlab.learners.masac import masac
+from uavlab.learners.masac.masac import MASAC, MASACConfig
 from uavlab.runtime import loss_scaler
 from uavlab.runtime.grad_step import ADAM_EPS, SCRATCH, GradientStep
 from uavlab.runtime.loss_scaler import CEILING, FLOOR, MAX_OVERFLOWS, PRESETS, Scaler
@@ -324,8 +323,8 @@ def test_nothing_but_products_and_hidden_layers_leaves_float32(
         densities.extend([*(each for each in given if each is not None), *result])
         return result
 
-    squashed_gaussian = base.squashed_gaussian
-    monkeypatch.setattr(base, "squashed_gaussian", watched)
+    squashed_gaussian = masac.squashed_gaussian
+    monkeypatch.setattr(masac, "squashed_gaussian", watched)
     batch, noise = source.next(), learner.update_noise(rng, 16)
     densities.clear()
     with LowNumbers() as low:

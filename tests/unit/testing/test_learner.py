@@ -15,7 +15,7 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.symptoms import Entropy, Range, Symptoms, times
 from uavlab.experiment import build
 from uavlab.experiment.build import LEARNERS
-from uavlab.learners.ppo.recurrent import RecurrentTeam
+from uavlab.learners.ppo.networks import RecurrentTeam
 from uavlab.testing import check_learner
 
 Drift, Reinforce, ReinforceConfig = outside.Drift, outside.Reinforce, outside.ReinforceConfig

@@ -11,17 +11,30 @@ from uavlab.core.registry import LEARNERS, LearnerEntry, Settings
 from uavlab.core.rng import Streams
 from uavlab.core.symptoms import Entropy, Range, Remedy, Symptoms, higher, longer_view, lower, move_range, times
 from uavlab.core.types import EnvSpec, Scale
-from uavlab.learners.masac.base import MASACBase, MASACConfig, load_policy
-from uavlab.learners.masac.batched import MASAC, MASACVmap
-from uavlab.learners.masac.choices import CHOICE_FORMS
-from uavlab.learners.masac.loop import RUNGS, MASACLoop
-from uavlab.learners.masac.networks import actor_net, assign_critics, critic_net
+from uavlab.learners.masac.loop import RUNGS, ChoiceMASACLoop, MASACLoop
+from uavlab.learners.masac.masac import (
+    MASAC,
+    ChoiceMASAC,
+    ChoiceMASACVmap,
+    MASACBase,
+    MASACConfig,
+    MASACVmap,
+    actor_net,
+    assign_critics,
+    critic_net,
+    load_policy,
+)
 from uavlab.nets.assignment import assign_networks
 from uavlab.ops.action_sampling import HALF_LOG_2PI
 from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.runtime import Runtime
 
 FORMS: Mapping[str, type[MASACBase]] = {**dict.fromkeys(RUNGS, MASACLoop), "vmap": MASACVmap, "batched": MASAC}
+CHOICE_FORMS: Mapping[str, type[MASACBase]] = {
+    **dict.fromkeys(RUNGS, ChoiceMASACLoop),
+    "vmap": ChoiceMASACVmap,
+    "batched": ChoiceMASAC,
+}
 
 
 def build(config: Settings, inputs: Scale, rng: Streams, rt: Runtime) -> MASACBase:

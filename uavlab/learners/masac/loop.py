@@ -8,31 +8,40 @@ policies are valued agent by agent, too, each with a gradient for its own action
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from functools import reduce
 from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from uavlab.core.rng import Streams
-from uavlab.core.types import EnvSpec, Scale, Transition, features_of, tree_map
-from uavlab.learners.masac.base import MASACBase, MASACConfig, Step, Unpack, squash
-from uavlab.learners.masac.live import mask_actions, row_mean, weights, weights_ahead
-from uavlab.learners.masac.networks import Theta
+from uavlab.core.types import ChoiceObs, EnvSpec, Scale, Transition, features_of, tree_map
+from uavlab.learners.masac.masac import (
+    MASACBase,
+    MASACConfig,
+    Network,
+    Step,
+    Theta,
+    Unpack,
+    evaluate,
+    mask_actions,
+    move_chances,
+    one_hot,
+    row_mean,
+    squash,
+    weights,
+    weights_ahead,
+)
+from uavlab.ops.action_sampling import sample_categorical
 from uavlab.runtime.grad_step import GradientStep, Rows
 from uavlab.runtime.runtime import Runtime
-
-Network = Sequence[Tensor]
-"""Weights and biases of three layers; a pair of critics is the concatenation of two networks."""
 
 Networks = list[Network]
 
 Actions = Sequence[tuple[Tensor, ...]]
-"""Action (N D) and log density (N) of each agent; in ``choices.py`` the same for moves."""
+"""Action (N D) and log density (N) of each agent; where agents choose, the same for moves."""
 
 
 class _SeparateBackward(torch.autograd.Function):
@@ -234,14 +243,27 @@ def values(pair: Network, obs: Float[Tensor, "N A O"], actions: Sequence[Tensor]
     return torch.stack([evaluate(head, joint) for head in (pair[:layers], pair[layers:])])
 
 
-def evaluate(net: Network, x: Float[Tensor, "N I"]) -> Float[Tensor, "N out"]:
-    """Evaluate one network; its first and last layer are in float32 in every precision, as in ``StackedMLP``."""
-    w1, b1, w2, b2, w3, b3 = net
-    full = not torch.is_autocast_enabled(x.device.type)
-    with nullcontext() if full else torch.autocast(x.device.type, enabled=False):
-        x = F.layer_norm(torch.addmm(b1, x, w1), b1.shape[1:]).relu_()
-    x = F.layer_norm(torch.addmm(b2, x, w2), b2.shape[1:]).relu_()
-    if full:
-        return torch.addmm(b3, x, w3)
-    with torch.autocast(x.device.type, enabled=False):
-        return torch.addmm(b3.float(), x.float(), w3.float())
+class ChoiceMASACLoop(MASACLoop):
+    """The same for agents that choose moves."""
+
+    def _draw(self, net: Network, obs: ChoiceObs, noise: Float[Tensor, " N"], agent: int) -> tuple[Tensor, ...]:
+        chance, log_chance = move_chances(evaluate(net, obs.features), obs.legal)
+        return one_hot(sample_categorical(chance, noise), self.spec.choices, chance.dtype), chance, log_chance
+
+    def _policy_values(
+        self, pair: Network, obs: Float[Tensor, "N A O"], agent: int, actions: Actions
+    ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
+        moves = [torch.zeros_like(move) if j == agent else move for j, (move, _, _) in enumerate(actions)]
+        _, chance, log_chance = actions[agent]
+        q = values(pair, *self._seen(obs, moves, agent)).amin(0)
+        return (chance * q).sum(-1), (chance * log_chance).sum(-1)
+
+    def _data_values(
+        self, pair: Network, obs: Float[Tensor, "N A O"], agent: int, action: Int[Tensor, "N A"]
+    ) -> Float[Tensor, "2 N"]:
+        moves = list(one_hot(action, self.spec.choices, obs.dtype).unbind(1))
+        own, moves[agent] = moves[agent], torch.zeros_like(moves[agent])
+        return (values(pair, *self._seen(obs, moves, agent)) * own).sum(-1)
+
+    def _seen(self, obs: Float[Tensor, "N A O"], actions: Sequence[Tensor], agent: int) -> tuple[Tensor, Any]:
+        return (obs, actions) if self.central else (obs[:, agent : agent + 1], [])

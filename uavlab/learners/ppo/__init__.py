@@ -9,9 +9,7 @@ from uavlab.core.registry import LEARNERS, LearnerEntry, Settings
 from uavlab.core.rng import Streams
 from uavlab.core.symptoms import Entropy, Range, Symptoms, higher, longer_view, lower, move_range, times
 from uavlab.core.types import EnvSpec
-from uavlab.learners.ppo.acting import load_policy, make_team
-from uavlab.learners.ppo.algorithm import PPO
-from uavlab.learners.ppo.config import IPPOConfig, MAPPOConfig
+from uavlab.learners.ppo.ppo import PPO, IPPOConfig, MAPPOConfig, load_policy, make_team
 from uavlab.ops.action_sampling import HALF_LOG_2PI
 from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.runtime import Runtime

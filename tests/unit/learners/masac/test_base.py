@@ -12,10 +12,8 @@ from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Update
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.learners.masac import FORMS
-from uavlab.learners.masac.base import MASACBase, MASACConfig, UpdateNoise, load_policy
-from uavlab.learners.masac.batched import MASAC
 from uavlab.learners.masac.loop import MASACLoop
-from uavlab.learners.masac.networks import list_tensors
+from uavlab.learners.masac.masac import MASAC, MASACBase, MASACConfig, UpdateNoise, list_tensors, load_policy
 from uavlab.runtime.runtime import Runtime
 
 

@@ -14,9 +14,8 @@ from uavlab.collectors.off_policy import ReplayConfig
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Scale, Transition
 from uavlab.envs.leader_follower.env import LeaderFollower
-from uavlab.learners.masac.base import MASACConfig, UpdateNoise
-from uavlab.learners.masac.batched import MASAC
 from uavlab.learners.masac.loop import evaluate
+from uavlab.learners.masac.masac import MASAC, MASACConfig, UpdateNoise
 from uavlab.nets.mlp import StackedMLP
 from uavlab.runtime.runtime import Runtime
 from uavlab.training import training

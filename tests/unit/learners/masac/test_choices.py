@@ -14,9 +14,18 @@ from uavlab.core.groups import team_spec
 from uavlab.core.rng import Streams
 from uavlab.core.types import ChoiceObs, EnvSpec, Group, Scale, Transition
 from uavlab.envs.pursuit import Pursuit
-from uavlab.learners.masac.base import MASACConfig, UpdateNoise, load_policy, target_entropy
-from uavlab.learners.masac.choices import CHOICE_FORMS, ChoiceMASAC, ChoiceMASACLoop, move_chances, moves_of_others
-from uavlab.learners.masac.choices import one_hot as hot
+from uavlab.learners.masac.masac import (
+    CHOICE_FORMS,
+    ChoiceMASAC,
+    ChoiceMASACLoop,
+    MASACConfig,
+    UpdateNoise,
+    load_policy,
+    move_chances,
+    moves_of_others,
+    target_entropy,
+)
+from uavlab.learners.masac.masac import one_hot as hot
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
 from uavlab.testing import check_learner

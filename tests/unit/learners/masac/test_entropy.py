@@ -16,7 +16,7 @@ from uavlab.core.errors import TrainingWarning
 from uavlab.core.registry import ENVIRONMENTS
 from uavlab.core.text import yaml_value
 from uavlab.envs.pursuit import Pursuit
-from uavlab.learners.masac.base import excess
+from uavlab.learners.masac.masac import excess
 
 MORTAL = Pursuit(pursuers=2, evaders=2, side=3, obstacles=2, horizon=9)  # walls close moves, and evaders end
 E = 48

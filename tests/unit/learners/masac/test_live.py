@@ -21,10 +21,18 @@ from tests.support.update_rungs import (
 from uavlab.core.types import Batch, LiveTransition, Transition, Update, leaves, tree_map
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.envs.pursuit import Pursuit
-from uavlab.learners.masac import base, batched, choices, loop
-from uavlab.learners.masac.base import UpdateNoise
-from uavlab.learners.masac.choices import ChoiceMASAC, ChoiceMASACLoop, one_hot
-from uavlab.learners.masac.live import mask_actions, row_mean, weigh, weights, weights_ahead
+from uavlab.learners.masac import loop, masac
+from uavlab.learners.masac.masac import (
+    ChoiceMASAC,
+    ChoiceMASACLoop,
+    UpdateNoise,
+    mask_actions,
+    one_hot,
+    row_mean,
+    weigh,
+    weights,
+    weights_ahead,
+)
 from uavlab.runtime.toggles import Toggles
 
 ENV = Pursuit(pursuers=2, evaders=2, side=3, obstacles=0, horizon=9)
@@ -193,12 +201,12 @@ def test_actions_of_agents_that_are_not_live_change_no_bit(team: str, name: str)
 
 def stored(patch: pytest.MonkeyPatch) -> None:
     """Keep the stored actions."""
-    patch.setattr(base, "weigh", lambda data, ranks: replace(weigh(data), action=data.action))
+    patch.setattr(masac, "weigh", lambda data, ranks: replace(weigh(data), action=data.action))
 
 
 def absent_ahead(patch: pytest.MonkeyPatch) -> None:
     """Let agents that end in a row act after it."""
-    for module in (batched, loop):
+    for module in (masac, loop):
         patch.setattr(module, "weights_ahead", weights)
 
 
@@ -208,7 +216,7 @@ def drawn(patch: pytest.MonkeyPatch) -> None:
     def wrong(action: Tensor, weight: Tensor | None) -> Tensor:
         return action if torch.is_grad_enabled() else mask_actions(action, weight)
 
-    for module in (batched, loop, choices):
+    for module in (masac, loop):
         patch.setattr(module, "mask_actions", wrong)
 
 

@@ -15,11 +15,15 @@ from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, LiveTransition, Scale, Transition, tree_map
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.envs.pursuit import Pursuit
-from uavlab.learners.masac.base import MASACConfig
-from uavlab.learners.masac.batched import MASAC, actions_of_groups
-from uavlab.learners.masac.choices import CHOICE_FORMS
-from uavlab.learners.masac.live import weigh, weights
-from uavlab.learners.masac.networks import assign_critics
+from uavlab.learners.masac.masac import (
+    CHOICE_FORMS,
+    MASAC,
+    MASACConfig,
+    actions_of_groups,
+    assign_critics,
+    weigh,
+    weights,
+)
 from uavlab.nets.mlp import StackedMLP
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles

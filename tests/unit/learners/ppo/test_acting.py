@@ -12,9 +12,8 @@ from tests.unit.learners.ppo.test_recurrent import OWN, M
 from tests.unit.learners.ppo.test_recurrent import build as with_memory
 from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import forget, initial_memory, step_policy
-from uavlab.learners.ppo.acting import evaluate_actions, load_policy, make_team, sample_actions, split_gaussian
-from uavlab.learners.ppo.networks import MapTeam, VectorTeam
-from uavlab.learners.ppo.recurrent import RecurrentTeam
+from uavlab.learners.ppo.networks import MapTeam, RecurrentTeam, VectorTeam
+from uavlab.learners.ppo.ppo import evaluate_actions, load_policy, make_team, sample_actions, split_gaussian
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
 

@@ -15,10 +15,18 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Scale, Steps, tree_map
 from uavlab.envs.target_assignment.env import Assignment
-from uavlab.learners.ppo import algorithm, networks
-from uavlab.learners.ppo.acting import evaluate_actions, load_policy
-from uavlab.learners.ppo.algorithm import MEMORY, PPO, Moments, Samples, row_weights
-from uavlab.learners.ppo.config import IPPOConfig, MAPPOConfig
+from uavlab.learners.ppo import networks, ppo
+from uavlab.learners.ppo.ppo import (
+    MEMORY,
+    PPO,
+    IPPOConfig,
+    MAPPOConfig,
+    Moments,
+    Samples,
+    evaluate_actions,
+    load_policy,
+    row_weights,
+)
 from uavlab.nets.assignment import of_agents
 from uavlab.nets.attention import LARGE, StackedAttention
 from uavlab.ops.minibatches import minibatches
@@ -325,7 +333,7 @@ def value_another_group(patch: pytest.MonkeyPatch) -> None:
 
 def forget_the_group(patch: pytest.MonkeyPatch) -> None:
     """Take the sum over the agents of a group of their means over rows for the mean of all rows of the group."""
-    patch.setattr(algorithm, "row_weights", lambda live, own, ranks: row_weights(live, tuple(AGENTS)))
+    patch.setattr(ppo, "row_weights", lambda live, own, ranks: row_weights(live, tuple(AGENTS)))
 
 
 @pytest.mark.parametrize("mutant", [value_another_group, forget_the_group])
@@ -553,7 +561,7 @@ def test_large_layers_of_attention_are_computed_again_with_equal_bits(monkeypatc
     monkeypatch.setattr(StackedAttention, "_layer", lambda net, *a: limits.append(net.recompute) or layer(net, *a))
     states, calls = {}, {}
     for recompute, large in (("off", LARGE), ("layers", LARGE), ("layers", 0)):
-        monkeypatch.setattr(algorithm, "LARGE", large)
+        monkeypatch.setattr(ppo, "LARGE", large)
         states[recompute, large] = assigned(recompute)
         calls[recompute, large], limits[:] = (len(limits), set(limits)), []
     (count, never), few, (more, always) = calls.values()

@@ -10,9 +10,7 @@ from tests.unit.learners.ppo.test_algorithm import CONFIG, RT, SPEC, Slow, T, W,
 from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.core.types import ChoiceObs, EnvSpec, Scale, Steps
-from uavlab.learners.ppo.acting import evaluate_actions, load_policy
-from uavlab.learners.ppo.algorithm import PPO
-from uavlab.learners.ppo.config import IPPOConfig, MAPPOConfig
+from uavlab.learners.ppo.ppo import PPO, IPPOConfig, MAPPOConfig, evaluate_actions, load_policy
 from uavlab.ops.action_sampling import masked_policy
 
 E = 4

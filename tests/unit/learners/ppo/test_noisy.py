@@ -32,9 +32,8 @@ from uavlab.core.types import tree_map
 from uavlab.experiment import run_state
 from uavlab.experiment.build import assemble
 from uavlab.experiment.config import configure
-from uavlab.learners.ppo import algorithm
-from uavlab.learners.ppo.acting import load_policy
-from uavlab.learners.ppo.algorithm import PPO
+from uavlab.learners.ppo import ppo
+from uavlab.learners.ppo.ppo import PPO, load_policy
 from uavlab.training import training
 
 NOISY = {name: replace(config, noisy=True) for name, config in CONFIGS.items()}
@@ -99,21 +98,21 @@ def keep_noise(patch: pytest.MonkeyPatch) -> None:
 
 def learn_without_noise(patch: pytest.MonkeyPatch) -> None:
     """Evaluate the weights without noise in the loss, as if they had collected the batch."""
-    patch.setattr(algorithm, "add_noise", lambda theta, noise: theta[:, : -noise.shape[-1]])
+    patch.setattr(ppo, "add_noise", lambda theta, noise: theta[:, : -noise.shape[-1]])
 
 
 def learn_no_stds(patch: pytest.MonkeyPatch) -> None:
-    add = algorithm.add_noise
+    add = ppo.add_noise
 
     def fixed(theta: Tensor, noise: Tensor) -> Tensor:
         mean, std = theta.tensor_split([-noise.shape[-1]], -1)
         return add(torch.cat((mean, std.detach()), -1), noise)
 
-    patch.setattr(algorithm, "add_noise", fixed)
+    patch.setattr(ppo, "add_noise", fixed)
 
 
 def noise_for_each_weight(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(algorithm, "factorised_noise", lambda normal, inputs: normal.repeat(1, 1, 5)[..., : 9 * 4])
+    patch.setattr(ppo, "factorised_noise", lambda normal, inputs: normal.repeat(1, 1, 5)[..., : 9 * 4])
 
 
 @pytest.mark.parametrize("mutant", [keep_noise, learn_without_noise, learn_no_stds, noise_for_each_weight])
@@ -161,7 +160,7 @@ def score_with_noise(patch: pytest.MonkeyPatch) -> None:
 
 def save_with_noise(patch: pytest.MonkeyPatch) -> None:
     def parameters(self: PPO) -> Tensor:
-        return algorithm.add_noise(self.actor.parameter.detach(), self.noise).unflatten(0, (self.runs, -1))
+        return ppo.add_noise(self.actor.parameter.detach(), self.noise).unflatten(0, (self.runs, -1))
 
     patch.setattr(PPO, "parameters", parameters)
 

@@ -22,11 +22,9 @@ from uavlab.core.types import Batch, Scale, Steps, tree_map
 from uavlab.evaluation import episodes
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
-from uavlab.learners.ppo import algorithm
-from uavlab.learners.ppo.acting import sample_actions
-from uavlab.learners.ppo.algorithm import PPO
-from uavlab.learners.ppo.config import IPPOConfig, MAPPOConfig
-from uavlab.learners.ppo.recurrent import Memory, RecurrentTeam, Sequences, sequences_of
+from uavlab.learners.ppo import ppo
+from uavlab.learners.ppo.networks import Memory, RecurrentTeam, Sequences, sequences_of
+from uavlab.learners.ppo.ppo import PPO, IPPOConfig, MAPPOConfig, sample_actions
 from uavlab.nets import gru
 from uavlab.runtime.runtime import Runtime
 from uavlab.training import training
@@ -186,7 +184,7 @@ def from_zero(data: Steps, memory: Memory) -> Sequences:
 
 @pytest.mark.parametrize("mutant", [never_fresh, fresh_too_early, fresh_for_one_agent, of_another_world, from_zero])
 def test_another_memory_is_caught(mutant: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(algorithm, "sequences_of", mutant)
+    monkeypatch.setattr(ppo, "sequences_of", mutant)
     with pytest.raises(AssertionError):
         assert_same(*train_both())
 

@@ -23,30 +23,275 @@ Source:
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from annotated_types import Ge, Gt, Le
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from uavlab.core.errors import ConfigError
 from uavlab.core.groups import padded_actions
 from uavlab.core.protocols import Learner, Policy
+from uavlab.core.registry import Resume
 from uavlab.core.rng import Streams
-from uavlab.core.types import Batch, EnvSpec, Steps, Update, tensors, tree_map
-from uavlab.learners.ppo.acting import Team, act_with_memory, choose_actions, evaluate_actions, make_policy, make_team
-from uavlab.learners.ppo.config import MAPPOConfig
-from uavlab.learners.ppo.networks import EntityTeam
-from uavlab.learners.ppo.recurrent import Memory, RecurrentTeam, Sequences, sequences_of
+from uavlab.core.types import Batch, EnvSpec, Steps, Update, legal_of, tensors, tree_map
+from uavlab.learners.ppo.networks import (
+    EntityTeam,
+    MapTeam,
+    Memory,
+    RecurrentTeam,
+    Sequences,
+    TeamMemoryPolicy,
+    VectorTeam,
+    sequences_of,
+)
+from uavlab.nets.assignment import assign_networks, require_same_task
 from uavlab.nets.attention import LARGE
 from uavlab.nets.mlp import add_noise, append_stds, factorised_noise
-from uavlab.ops.action_sampling import open_moves_of
+from uavlab.ops.action_sampling import (
+    HALF_LOG_2PI,
+    masked_policy,
+    open_moves_of,
+    sample_moves,
+    squashed_gaussian,
+    squashed_log_prob,
+    without_padding,
+)
 from uavlab.ops.minibatches import minibatches
 from uavlab.ops.returns import generalized_advantages
 from uavlab.ops.schedules import linear
 from uavlab.runtime.grad_step import Rows
 from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.runtime.runtime import Runtime
+
+
+@dataclass(frozen=True)
+class MAPPOConfig:
+    """Hyper-parameters.
+
+    Attributes:
+        critic: What critics observe, and whose they are: ``central``, all agents, a critic for each agent; ``shared``,
+            the same, one critic for all agents of a group, whose value is the mean of theirs and costs one evaluation;
+            or ``own``, one agent alone, shared as actors are, which is IPPO. On maps one critic serves all agents
+            anyway, by an evaluation for each, and ``shared`` is refused; a ``central`` one sees an agent's maps, the
+            team's, and the features of all agents.
+        hidden: Width of the hidden layers.
+        memory: Units of a GRU after the hidden layers of actors and critics, on vectors; 0 for policies without memory.
+        layers: Layers of attention where observations list entities; 0 for dense layers.
+        heads: Heads of attention; ``hidden`` is a multiple.
+        positions: Whether attention sees how entities lie from each other.
+        width: Channels of each convolution, on maps.
+        kernels: Side of each convolution's kernel (cells), on maps.
+        share: Whether interchangeable agents share one actor; otherwise each agent has its own. On maps all share.
+        gamma: Discount per step.
+        lam: Lambda of the advantages: 0 for one-step errors, 1 for Monte Carlo returns.
+        lr: Adam's learning rate of the actors.
+        critic_lr: Adam's learning rate of the critics.
+        lr_to: Share of both rates that is left after ``lr_updates``; None for constant rates.
+        lr_updates: Updates over which the rates change linearly.
+        clip: Largest gradient norm of an actor, and of a critic.
+        clip_ratio: Range around 1 within which the ratio of probabilities is rewarded.
+        target_kl: Distance from the old policy (nats) at which the actor's steps of an update end; 0 for no limit.
+        epochs: Passes of an update over its batch.
+        minibatches: Minibatches of each pass, with one gradient step each; ``auto`` for a number by the entities of the
+            task.
+        entropy: Initial weight of the policy's entropy in the actor's loss.
+        entropy_to: Final weight of the entropy.
+        entropy_updates: Updates over which the weight changes linearly.
+        noisy: Whether an update's rows are collected, and learned from, with noise on the weights of each actor's last
+            layer, drawn once for them; its standard deviations are learned. Scored, saved and exported policies are
+            without it.
+        log_std_low: Smallest log standard deviation of the Gaussian before squashing.
+        log_std_high: Largest log standard deviation; above about 0 squashed actions crowd at the ends of their range.
+    """
+
+    critic: Literal["central", "shared", "own"] = "central"
+    hidden: Annotated[int, Ge(1), Le(4096)] = 128
+    memory: Annotated[int, Ge(0), Le(4096)] = 0
+    layers: Annotated[int, Ge(0), Le(64)] = 2
+    heads: Annotated[int, Ge(1), Le(64)] = 4
+    positions: bool = True
+    width: Annotated[int, Ge(1), Le(4096)] = 32
+    kernels: tuple[Annotated[int, Ge(1), Le(64)], ...] = (5, 4, 4)
+    share: bool = True
+    gamma: Annotated[float, Ge(0), Le(1), Resume.YES] = 0.95
+    lam: Annotated[float, Ge(0), Le(1), Resume.YES] = 0.95
+    lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 1e-3
+    critic_lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 1e-3
+    lr_to: Annotated[Annotated[float, Ge(0), Le(1)] | None, Resume.YES] = None
+    lr_updates: Annotated[int, Ge(1), Le(10**9), Resume.YES] = 1000
+    clip: Annotated[float, Gt(0), Le(1e6), Resume.YES] = 0.5
+    clip_ratio: Annotated[float, Gt(0), Le(1), Resume.YES] = 0.2
+    target_kl: Annotated[float, Ge(0), Le(100), Resume.YES] = 0.05
+    epochs: Annotated[int, Ge(1), Le(1000)] = 5
+    minibatches: Annotated[int, Ge(1), Le(1000)] = 4
+    entropy: Annotated[float, Ge(0), Le(10), Resume.YES] = 0.01
+    entropy_to: Annotated[float, Ge(0), Le(10), Resume.YES] = 0.0
+    entropy_updates: Annotated[int, Ge(1), Le(10**9), Resume.YES] = 1000
+    noisy: bool = False
+    log_std_low: Annotated[float, Ge(-20), Le(-0.1)] = -2.5
+    log_std_high: Annotated[float, Ge(0), Le(4)] = 0.0
+
+    labels: ClassVar[dict[str, str]] = {
+        "lr": "learning rate",
+        "critic_lr": "learning rate of critics",
+        "gamma": "discount",
+        "lam": "λ of advantages",
+    }
+
+
+@dataclass(frozen=True)
+class IPPOConfig(MAPPOConfig):
+    """The hyper-parameters of ``MAPPOConfig``, with critics that observe one agent."""
+
+    critic: Literal["own"] = "own"
+
+
+Team = VectorTeam | MapTeam | RecurrentTeam
+MEAN_BOUND = 3.0  # of a Gaussian before squashing: beyond, actions round to the border and gradients explode
+
+
+def make_team(config: MAPPOConfig, trained: EnvSpec, spec: EnvSpec) -> Team:
+    """Return the networks of a team with ``spec``, which may differ in size from the one trained."""
+    central = config.critic != "own"
+    if trained.side:
+        if config.memory:
+            raise ConfigError(f"memory: got {config.memory}; a team that observes maps has no memory; set memory=0.")
+        if config.critic == "shared":
+            raise ConfigError(
+                "critic: got shared; on maps all agents have one critic anyway, which sees the maps of each agent and "
+                "so has a value for each; expected critic=central or critic=own where agents observe maps."
+            )
+        require_same_task(trained, spec)
+        return MapTeam(spec, config.width, config.kernels, config.hidden, central)
+    if spec.entities and config.layers:
+        if config.memory:
+            raise ConfigError(
+                f"memory: got {config.memory}; attention has none: set memory=0, or layers=0 for a recurrent network."
+            )
+        return entity_team(config, trained, spec, central)
+    outputs, networks = spec.choices or 2 * spec.action, assign_networks(trained, spec, config.share)
+    critics = tuple(range(spec.agents)) if central else networks
+    if config.critic == "shared":
+        critics = assign_networks(trained, spec, share=True)
+    if config.memory:
+        return RecurrentTeam(spec.obs, outputs, config.hidden, networks, critics, central, config.memory)
+    return VectorTeam(spec.obs, outputs, config.hidden, networks, critics, central)
+
+
+def entity_team(config: MAPPOConfig, trained: EnvSpec, spec: EnvSpec, central: bool) -> EntityTeam:
+    """Return the networks of one agent that observes entities, of which there may be other numbers than in training."""
+    before, now = trained.entities, spec.entities
+    if before is None or now is None or (before.features, before.moves) != (now.features, now.moves) or spec.agents > 1:
+        raise ConfigError(
+            f"policy: trained on {before}, to be used with {now} and {spec.agents} agents; expected one agent, and "
+            "entities of the same features and moves."
+        )
+    if config.hidden % config.heads:
+        raise ConfigError(f"hidden: got {config.hidden}; expected a multiple of heads, {config.heads}.")
+    one = (0,)
+    size = config.hidden, one, one, central, now, config.heads, config.layers
+    return EntityTeam(spec.obs, spec.choices, *size, config.positions)
+
+
+def evaluate_actions(
+    config: MAPPOConfig,
+    out: Float[Tensor, "R N A E"],
+    obs: Any,
+    action: Tensor,
+    padding: Bool[Tensor, "A D"] | None = None,
+) -> tuple[Float[Tensor, "R N A"], Float[Tensor, "R N A"]]:
+    """Return log densities of actions and entropies of the policy; of a squashed Gaussian those before squashing.
+
+    Dimensions that are ``padding`` have neither.
+    """
+    if action.is_floating_point():
+        mean, log_std = split_gaussian(config, out)
+        log_prob = squashed_log_prob(mean, log_std, action, padding)
+        return log_prob, without_padding(log_std + HALF_LOG_2PI + 0.5, padding).sum(-1)
+    chance = masked_policy(out, open_moves_of(obs, action), 0.0)
+    log_prob = chance.clamp_min(1e-12).log()
+    return log_prob.gather(-1, action[..., None])[..., 0], -(chance * log_prob).sum(-1)
+
+
+def split_gaussian(config: MAPPOConfig, out: Float[Tensor, "*lead E"]) -> tuple[Tensor, Tensor]:
+    """Split an actor's output into means and log standard deviations, both bounded smoothly."""
+    mean, log_std = out.chunk(2, -1)
+    middle, half = (config.log_std_low + config.log_std_high) / 2, (config.log_std_high - config.log_std_low) / 2
+    return MEAN_BOUND * torch.tanh(mean / MEAN_BOUND), middle + half * torch.tanh((log_std - middle) / half)
+
+
+def choose_actions(
+    team: VectorTeam | MapTeam,
+    config: MAPPOConfig,
+    theta: Tensor,
+    obs: Any,
+    noise: Tensor | None,
+    one_by_one: bool,
+    padding: Bool[Tensor, "A D"] | None = None,
+) -> Tensor:
+    """Sample the actions of all agents; without ``noise`` return means, or the most probable moves."""
+    return sample_actions(config, (team.act_in_turn if one_by_one else team.act)(theta, obs), obs, noise, padding)
+
+
+def act_with_memory(
+    team: RecurrentTeam,
+    config: MAPPOConfig,
+    theta: Tensor,
+    obs: Any,
+    noise: Tensor | None,
+    memory: Float[Tensor, "R N A M"],
+    one_by_one: bool,
+    padding: Bool[Tensor, "A D"] | None = None,
+) -> tuple[Tensor, Float[Tensor, "R N A M"]]:
+    """Sample the actions of all agents as ``choose_actions`` does; return their memory, too."""
+    out, memory = team.act_once(theta, obs, memory, one_by_one)
+    return sample_actions(config, out, obs, noise, padding), memory
+
+
+def sample_actions(
+    config: MAPPOConfig,
+    out: Float[Tensor, "R N A E"],
+    obs: Any,
+    noise: Tensor | None,
+    padding: Bool[Tensor, "A D"] | None = None,
+) -> Tensor:
+    """Sample actions from the outputs of actors; without ``noise`` return means, or the most probable moves."""
+    if legal_of(obs) is not None:
+        return sample_moves(out, obs, noise)
+    mean, log_std = split_gaussian(config, out)
+    if noise is None:
+        return without_padding(torch.tanh(mean), padding)
+    return squashed_gaussian(mean, log_std, noise, padding)[0]
+
+
+def load_policy(config: MAPPOConfig, trained: EnvSpec, spec: EnvSpec, parameters: Float[Tensor, "R K P"]) -> Policy:
+    """Return the policy of saved parameters, for a team that may differ in size from the one trained."""
+    team, theta = make_team(config, trained, spec), parameters.flatten(0, 1)
+    padding = padded_actions(spec, parameters.device)
+    return make_policy(act_with_memory if config.memory else choose_actions, team, config, theta, padding)
+
+
+def make_policy(
+    function: Callable[..., Any],
+    team: Team,
+    config: MAPPOConfig,
+    theta: Tensor,
+    padding: Bool[Tensor, "A D"] | None,
+    one_by_one: bool = False,
+) -> Policy:
+    """Return the policy of a team that acts by ``function``: ``choose_actions``, or ``act_with_memory``."""
+
+    @torch.no_grad()
+    def act(obs: Any, noise: Tensor | None, *memory: Tensor) -> Any:
+        return function(team, config, theta, obs, noise, *memory, one_by_one, padding)
+
+    if isinstance(team, RecurrentTeam):
+        return TeamMemoryPolicy(act, theta, len(team.networks), team.memory)
+    return act
+
 
 # Moving moments of returns, by which critics learn normalised values. Rows that are not live do not count.
 MEMORY = 0.9  # weight of the past in the moving moments of returns, per update

@@ -12,7 +12,7 @@ from uavlab.collectors.on_policy import OnPolicyCollector, RolloutConfig
 from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, MapObs, Rollout, tree_map
-from uavlab.learners.coma.algorithm import COMA, COMAConfig, critic_maps, load_policy
+from uavlab.learners.coma import COMA, COMAConfig, critic_maps, load_policy
 from uavlab.runtime.grad_step import ADAM_EPS
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
