@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from uavlab.api import cross_play, evaluate, export, load, make, resume, start, train, transfer
     from uavlab.benchmarks.registry import bench, suite
     from uavlab.cli import main
-    from uavlab.core.entities import Entities
     from uavlab.core.errors import (
         ConfigError,
         DivergedError,
@@ -46,11 +45,25 @@ if TYPE_CHECKING:
         ResourceError,
         UavlabError,
     )
-    from uavlab.core.groups import join_groups, split_groups, team_spec
     from uavlab.core.protocols import Env, Learner, Policy
     from uavlab.core.registry import Resume, scene
     from uavlab.core.rng import Streams
-    from uavlab.core.types import Batch, ChoiceObs, EnvSpec, Group, MapObs, Metric, Rollout, Transition, Update, tensors
+    from uavlab.core.types import (
+        Batch,
+        ChoiceObs,
+        Entities,
+        EnvSpec,
+        Group,
+        MapObs,
+        Metric,
+        Rollout,
+        Transition,
+        Update,
+        join_groups,
+        split_groups,
+        team_spec,
+        tensors,
+    )
     from uavlab.experiment.cross_play import CrossPlay
     from uavlab.experiment.fit import Fit
     from uavlab.experiment.policy import TeamPolicy, TrainedPolicy
@@ -86,13 +99,12 @@ _NAMES = {
     "core.errors": (
         "UavlabError", "ConfigError", "FileError", "DivergedError", "ResourceError", "MissingPackageError"
     ),
-    "core.groups": ("join_groups", "split_groups", "team_spec"),
     "core.protocols": ("Env", "Learner", "Policy"),
     "core.registry": ("Resume", "scene"),
     "core.rng": ("Streams",),
     "core.types": (
         "Batch", "ChoiceObs", "Entities", "EnvSpec", "Group", "MapObs", "Metric", "Rollout", "Transition", "Update",
-        "tensors",
+        "join_groups", "split_groups", "team_spec", "tensors",
     ),
     "experiment.cross_play": ("CrossPlay",),
     "experiment.fit": ("Fit",),

@@ -14,12 +14,10 @@ from torch import Tensor
 
 from uavlab.core import bootstrap
 from uavlab.core.errors import ConfigError
-from uavlab.core.groups import split_groups
 from uavlab.core.protocols import Env, Policy, initial_memory, step_policy
 from uavlab.core.rng import Streams, acting_noise
-from uavlab.core.types import EnvSpec, Metric, legal_of, tree_map
-from uavlab.envs.autoreset import start_worlds
-from uavlab.envs.forms import judge, move, out_of_time, require_tensor
+from uavlab.core.types import EnvSpec, Metric, legal_of, split_groups, tree_map
+from uavlab.envs.autoreset import judge, move, out_of_time, require_tensor, start_worlds
 from uavlab.envs.presence import mean_reward
 from uavlab.ops.action_sampling import random_moves, without_padding
 

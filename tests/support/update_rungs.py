@@ -15,7 +15,7 @@ from uavlab.core.types import Batch, EnvSpec, Scale, Update
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.learners.masac import FORMS
 from uavlab.learners.masac.masac import CHOICE_FORMS, MASACBase, MASACConfig
-from uavlab.replay.n_step import Returns
+from uavlab.replay.buffer import Returns
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles, with_toggles
 

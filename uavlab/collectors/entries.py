@@ -14,11 +14,9 @@ from uavlab.core.protocols import Env, Learner, Policy, RecurrentPolicy
 from uavlab.core.registry import COLLECTORS, CollectorEntry, Settings, Trial
 from uavlab.core.rng import Streams
 from uavlab.core.types import EnvSpec, LiveTransition, Scale, Transition, features_of, leaves, tree_map
-from uavlab.envs.autoreset import Worlds, start_worlds
-from uavlab.envs.forms import move
+from uavlab.envs.autoreset import Worlds, move, start_worlds
 from uavlab.envs.staged import Staged
-from uavlab.replay.buffer import ByStage, Store, Uniform, host_transfer
-from uavlab.replay.n_step import Returns
+from uavlab.replay.buffer import ByStage, Returns, Store, Uniform, host_transfer
 from uavlab.replay.prioritized import ByPriority
 from uavlab.replay.ring import row_bytes
 from uavlab.runtime.finite_check import require_finite

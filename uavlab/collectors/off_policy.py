@@ -12,15 +12,23 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from uavlab.collectors.world_source import WorldSource
-from uavlab.core.groups import padded_actions
 from uavlab.core.protocols import CheckedTensors, Env, Policy
 from uavlab.core.registry import Resume
 from uavlab.core.rng import Streams, acting_noise
-from uavlab.core.types import Batch, EnvSpec, Transition, Update, features_of, leaves, load_leaves, tree_map
+from uavlab.core.types import (
+    Batch,
+    EnvSpec,
+    Transition,
+    Update,
+    features_of,
+    leaves,
+    load_leaves,
+    padded_actions,
+    tree_map,
+)
 from uavlab.envs.autoreset import Worlds, advance
 from uavlab.ops.action_sampling import random_moves, without_padding
-from uavlab.replay.buffer import ByStage, Store
-from uavlab.replay.n_step import Returns, take_returns
+from uavlab.replay.buffer import ByStage, Returns, Store, take_returns
 from uavlab.replay.prefetch import Prefetcher
 from uavlab.replay.prioritized import PriorityConfig
 from uavlab.replay.ring import Ring
@@ -30,7 +38,7 @@ from uavlab.runtime.runtime import Runtime
 
 def random_actions(spec: EnvSpec, rng: Streams, name: str, obs: Any) -> Tensor:
     """Draw uniformly random actions (B A D), or legal moves (B A), for worlds with observations ``obs`` (B ...)."""
-    count = len(next(leaves(obs))[1]) // len(rng.seeds)
+    count = len(leaves(obs)[0][1]) // len(rng.seeds)
     if spec.choices:
         return random_moves(obs, rng.uniform(name, count, spec.agents).flatten(0, 1))
     action = 2 * rng.uniform(name, count, spec.agents, spec.action).flatten(0, 1) - 1

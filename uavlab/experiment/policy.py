@@ -16,7 +16,7 @@ from uavlab.core.protocols import Env, Policy, initial_memory, step_policy
 from uavlab.core.rng import Streams, team_noise
 from uavlab.core.text import quote
 from uavlab.core.types import NO_FLOATS, EnvSpec, observation_shapes, observation_type, tree_map
-from uavlab.envs.forms import out_of_time
+from uavlab.envs.autoreset import out_of_time
 from uavlab.evaluation import Actor, Planner
 from uavlab.experiment import build
 from uavlab.experiment.best import Which, require_groups

@@ -7,8 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.groups import own_actions
-from uavlab.core.types import EnvSpec
+from uavlab.core.types import EnvSpec, own_actions
 
 
 def assign_networks(trained: EnvSpec, team: EnvSpec, share: bool) -> tuple[int, ...]:

@@ -84,13 +84,12 @@ def view_fields(words: Int[Tensor, "R N words"], layout: Transition) -> Transiti
 
 def add(ring: Ring, rows: Transition) -> None:
     """Write W rows per run at the cursor, wrapping around; if W exceeds the capacity, only the last rows."""
-    pairs = [(name, old, new) for (name, old), (_, new) in zip(leaves(ring.rows), leaves(rows), strict=True)]
-    count, capacity = rows.reward.shape[1] if rows.reward.dim() > 1 else 1, ring.capacity
-    problems = [
-        f"{name} is {describe_leaf(new)} on {new.device}, expected {describe_leaf(old, count)} on {old.device}"
-        for name, old, new in pairs
-        if not matches(old, new, count) or new.device != old.device
-    ]
+    capacity, count = ring.capacity, rows.reward.shape[1] if rows.reward.dim() > 1 else 1
+    problems, pairs = [], list(zip(leaves(ring.rows), leaves(rows), strict=True))
+    for (name, old), (_, new) in pairs:
+        if not matches(old, new, count) or new.device != old.device:
+            expected = f"{describe_leaf(old, count)} on {old.device}"
+            problems.append(f"{name} is {describe_leaf(new)} on {new.device}, expected {expected}")
     if problems:
         raise ConfigError(
             f"Replay: rows do not fit the ring: {'; '.join(problems)}. Add rows like those that it was allocated for; "
@@ -98,7 +97,7 @@ def add(ring: Ring, rows: Transition) -> None:
         )
     slot = (ring.cursor + torch.arange(count, device=ring.cursor.device)).remainder(capacity)
     keep = slice(max(0, count - capacity), None)
-    for _, stored, new in pairs:
+    for (_, stored), (_, new) in pairs:
         stored.index_copy_(1, slot[keep], new[:, keep])
     ring.cursor.add_(count).remainder_(capacity)
     ring.size.add_(count).clamp_(max=capacity)

@@ -384,7 +384,7 @@ def _mean_rewards(training: _Training) -> Float[Tensor, " R"]:
 
 def _act(policy: Any, obs: Any, noise: Tensor | None) -> Tensor:
     """Return the actions of a policy, those of one with memory in the second step with the same observations."""
-    worlds = next(leaves(obs))[1].shape[:2]
+    worlds = leaves(obs)[0][1].shape[:2]
     memory = initial_memory(policy, *worlds)
     if memory is not None:
         memory = step_policy(policy, obs, noise, memory)[1]

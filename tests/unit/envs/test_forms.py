@@ -22,7 +22,7 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.core.types import tensors
 from uavlab.envs import autoreset
-from uavlab.envs.forms import describe_error
+from uavlab.envs.autoreset import describe_error
 from uavlab.evaluation import episodes
 from uavlab.runtime.runtime import Runtime
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.groups import team_spec
-from uavlab.core.types import EnvSpec, Group
+from uavlab.core.types import EnvSpec, Group, team_spec
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.nets.assignment import assign_networks, by_network, members, of_agents, per_agent
 

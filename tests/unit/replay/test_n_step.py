@@ -15,7 +15,7 @@ from uavlab.core.types import Batch, Transition, leaves
 from uavlab.envs.pursuit import Pursuit
 from uavlab.evaluation import random_policy
 from uavlab.replay import ring
-from uavlab.replay.n_step import Returns, take_returns
+from uavlab.replay.buffer import Returns, take_returns
 from uavlab.replay.ring import Ring
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles

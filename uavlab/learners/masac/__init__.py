@@ -5,12 +5,11 @@ from collections.abc import Mapping
 from functools import partial
 from statistics import fmean
 
-from uavlab.core.groups import own_actions
 from uavlab.core.portable import Portable
 from uavlab.core.registry import LEARNERS, LearnerEntry, Settings
 from uavlab.core.rng import Streams
 from uavlab.core.symptoms import Entropy, Range, Remedy, Symptoms, higher, longer_view, lower, move_range, times
-from uavlab.core.types import EnvSpec, Scale
+from uavlab.core.types import EnvSpec, Scale, own_actions
 from uavlab.learners.masac.loop import RUNGS, ChoiceMASACLoop, MASACLoop
 from uavlab.learners.masac.masac import (
     MASAC,

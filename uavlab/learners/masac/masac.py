@@ -54,7 +54,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.groups import own_actions, padded_actions
 from uavlab.core.protocols import CheckedTensors, Policy
 from uavlab.core.registry import Resume
 from uavlab.core.rng import Streams, acting_noise
@@ -67,6 +66,8 @@ from uavlab.core.types import (
     Transition,
     Update,
     features_of,
+    own_actions,
+    padded_actions,
     tensors,
     tree_map,
 )

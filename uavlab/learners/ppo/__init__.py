@@ -3,12 +3,11 @@
 from statistics import fmean
 from typing import Any
 
-from uavlab.core.groups import own_actions
 from uavlab.core.portable import Portable
 from uavlab.core.registry import LEARNERS, LearnerEntry, Settings
 from uavlab.core.rng import Streams
 from uavlab.core.symptoms import Entropy, Range, Symptoms, higher, longer_view, lower, move_range, times
-from uavlab.core.types import EnvSpec
+from uavlab.core.types import EnvSpec, own_actions
 from uavlab.learners.ppo.ppo import PPO, IPPOConfig, MAPPOConfig, load_policy, make_team
 from uavlab.ops.action_sampling import HALF_LOG_2PI
 from uavlab.runtime.oom_retry import require_memory

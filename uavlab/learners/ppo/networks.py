@@ -14,9 +14,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from uavlab.core.entities import Entities
 from uavlab.core.rng import Streams
-from uavlab.core.types import ChoiceObs, EnvSpec, MapObs, Scale, Steps, features_of, tensors
+from uavlab.core.types import ChoiceObs, Entities, EnvSpec, MapObs, Scale, Steps, features_of, tensors
 from uavlab.nets.assignment import of_agents, per_agent
 from uavlab.nets.attention import StackedAttention
 from uavlab.nets.cnn import StackedCNN

@@ -32,11 +32,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.groups import padded_actions
 from uavlab.core.protocols import Learner, Policy
 from uavlab.core.registry import Resume
 from uavlab.core.rng import Streams
-from uavlab.core.types import Batch, EnvSpec, Steps, Update, legal_of, tensors, tree_map
+from uavlab.core.types import Batch, EnvSpec, Steps, Update, legal_of, padded_actions, tensors, tree_map
 from uavlab.learners.ppo.networks import (
     EntityTeam,
     MapTeam,

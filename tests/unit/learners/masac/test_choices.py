@@ -10,9 +10,8 @@ from torch import Tensor
 
 from tests.support.update_rungs import CHOICE_KINDS, Side, all_numbers, check_rungs_agree, difference, toggled
 from uavlab.core.errors import ConfigError
-from uavlab.core.groups import team_spec
 from uavlab.core.rng import Streams
-from uavlab.core.types import ChoiceObs, EnvSpec, Group, Scale, Transition
+from uavlab.core.types import ChoiceObs, EnvSpec, Group, Scale, Transition, team_spec
 from uavlab.envs.pursuit import Pursuit
 from uavlab.learners.masac.masac import (
     CHOICE_FORMS,

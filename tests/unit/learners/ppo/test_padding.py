@@ -11,10 +11,9 @@ from torch import Tensor
 
 from tests.support.uneven import NARROW, Uneven
 from tests.unit.learners.ppo.test_algorithm import CONFIGS, SPEC, Slow, T, W, assert_equal, batch_of, scale, steps
-from uavlab.core.groups import padded_actions
 from uavlab.core.protocols import initial_memory, step_policy
 from uavlab.core.rng import Streams
-from uavlab.core.types import Group, Scale, Steps
+from uavlab.core.types import Group, Scale, Steps, padded_actions
 from uavlab.learners.ppo import ppo
 from uavlab.learners.ppo.ppo import PPO, MAPPOConfig, evaluate_actions, load_policy, sample_actions
 from uavlab.runtime.runtime import Runtime
