@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from uavlab.ops.geometry import constant
     from uavlab.presentation import fly, report, sweep
     from uavlab.registration import baseline, env, learner, preset, toggle
-    from uavlab.runtime.oom_retry import Rows
+    from uavlab.runtime.grad_step import Rows
     from uavlab.runtime.runtime import Runtime
     from uavlab.sweeps.table import SweepTable
     from uavlab.testing import check_env, check_learner
@@ -120,7 +120,7 @@ _NAMES = {
     "ops.geometry": ("constant",),
     "presentation": ("fly", "report", "sweep"),
     "registration": ("baseline", "env", "learner", "preset", "toggle"),
-    "runtime.oom_retry": ("Rows",),
+    "runtime.grad_step": ("Rows",),
     "runtime.runtime": ("Runtime",),
     "sweeps.table": ("SweepTable",),
     "testing": ("check_env", "check_learner"),

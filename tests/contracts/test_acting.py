@@ -22,7 +22,7 @@ from uavlab.collectors import entries
 from uavlab.experiment import build
 from uavlab.learners.ppo import ppo
 from uavlab.replay import prefetch
-from uavlab.runtime import cuda_graph, oom_retry, runtime, wrappers
+from uavlab.runtime import cuda_graph, grad_step, runtime, wrappers
 from uavlab.runtime.toggle_records import EAGER
 from uavlab.runtime.toggles import TOGGLES, Toggle, Toggles, register, resolve
 from uavlab.telemetry import flights
@@ -183,12 +183,12 @@ LOST: list[tuple[str, Any, Any, str, Callable]] = [
     ("memory_fraction", 0.5, runtime, "process_flags", nothing),
     ("threads", 2, runtime, "process_flags", nothing),
     ("deterministic", "on", runtime, "process_flags", nothing),
-    ("micro_batches", 3, oom_retry.Microbatcher, "__init__", lambda self, *args: FIRST(self, 1, *args[1:])),
+    ("micro_batches", 3, grad_step.Microbatcher, "__init__", lambda self, *args: FIRST(self, 1, *args[1:])),
     ("prefetch", "on", prefetch, "ThreadPoolExecutor", Immediately),
     ("adam", "fused", torch.optim, "Adam", lambda *args, fused, **more: ADAM(*args, **more)),
 ]
 """Values with functions at their seams, and what takes the functions' place."""
-FIRST, ADAM = oom_retry.Microbatcher.__init__, torch.optim.Adam
+FIRST, ADAM = grad_step.Microbatcher.__init__, torch.optim.Adam
 
 
 @pytest.mark.parametrize(("name", "value", "place", "function", "lost"), LOST)

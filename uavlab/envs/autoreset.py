@@ -6,7 +6,7 @@ What functions of an environment return is checked for its types and shapes.
 import traceback
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -119,7 +119,7 @@ def advance(
         else:
             live = live | done[:, None]
     successors = Worlds(
-        state=select(done, spare.state, after),
+        state=select(done, cast(S, spare.state), after),
         obs=select(done, spare.obs, next_obs),
         replaced=worlds.replaced + done,
         stage_number=select(done, spare.stage_number, stage),

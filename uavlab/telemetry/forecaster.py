@@ -15,7 +15,7 @@ from uavlab.core.registry import Resume
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Scale, Update, tree_map
 from uavlab.nets.tcn import StackedTCN
-from uavlab.runtime.oom_retry import Rows
+from uavlab.runtime.grad_step import Rows
 from uavlab.runtime.runtime import Runtime
 from uavlab.telemetry.dataset import FEATURES, HIDDEN, Windows
 from uavlab.telemetry.physics import residuals, rotate_windows

@@ -23,8 +23,7 @@ from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.learners.masac.masac import MASAC, MASACConfig
 from uavlab.profiling.batch_size import Budget
 from uavlab.runtime import grad_step
-from uavlab.runtime.grad_step import ADAM_EPS, MOMENTS, SCRATCH, CompiledStep, GradientStep, Rows
-from uavlab.runtime.oom_retry import split_rows
+from uavlab.runtime.grad_step import ADAM_EPS, MOMENTS, SCRATCH, CompiledStep, GradientStep, Rows, split_rows
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles, with_toggles
 

@@ -10,12 +10,9 @@ from uavlab.core.registry import LEARNERS, LearnerEntry, Settings
 from uavlab.core.rng import Streams
 from uavlab.core.symptoms import Entropy, Range, Remedy, Symptoms, higher, longer_view, lower, move_range, times
 from uavlab.core.types import EnvSpec, Scale, own_actions
-from uavlab.learners.masac.loop import RUNGS, ChoiceMASACLoop, MASACLoop
+from uavlab.learners.masac.loop import RUNGS, MASACLoop
 from uavlab.learners.masac.masac import (
     MASAC,
-    ChoiceMASAC,
-    ChoiceMASACVmap,
-    MASACBase,
     MASACConfig,
     MASACVmap,
     actor_net,
@@ -28,20 +25,14 @@ from uavlab.ops.action_sampling import HALF_LOG_2PI
 from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.runtime import Runtime
 
-FORMS: Mapping[str, type[MASACBase]] = {**dict.fromkeys(RUNGS, MASACLoop), "vmap": MASACVmap, "batched": MASAC}
-CHOICE_FORMS: Mapping[str, type[MASACBase]] = {
-    **dict.fromkeys(RUNGS, ChoiceMASACLoop),
-    "vmap": ChoiceMASACVmap,
-    "batched": ChoiceMASAC,
-}
+FORMS: Mapping[str, type[MASAC]] = {**dict.fromkeys(RUNGS, MASACLoop), "vmap": MASACVmap, "batched": MASAC}
 
 
-def build(config: Settings, inputs: Scale, rng: Streams, rt: Runtime) -> MASACBase:
+def build(config: Settings, inputs: Scale, rng: Streams, rt: Runtime) -> MASAC:
     """Build the learner in the form that the toggle ``update`` selects."""
     require_memory(learner_bytes(config), "learner", "hidden, batch or runs", rt.device)
     spec = config.env.spec
-    forms = CHOICE_FORMS if spec.choices else FORMS
-    return forms[rt.toggles.update](config.learner, spec, inputs, rng, rt)
+    return FORMS[rt.toggles.update](config.learner, spec, inputs, rng, rt)
 
 
 def learner_bytes(config: Settings) -> int:

@@ -13,13 +13,13 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.core.rng import Streams
-from uavlab.core.types import ChoiceObs, EnvSpec, Scale, Transition, features_of, tree_map
+from uavlab.core.types import EnvSpec, Scale, Transition, features_of, tree_map
 from uavlab.learners.masac.masac import (
-    MASACBase,
+    MASAC,
     MASACConfig,
     Network,
     Step,
@@ -35,7 +35,7 @@ from uavlab.learners.masac.masac import (
     weights_ahead,
 )
 from uavlab.ops.action_sampling import sample_categorical
-from uavlab.runtime.grad_step import GradientStep, Rows
+from uavlab.runtime.grad_step import Rows
 from uavlab.runtime.runtime import Runtime
 
 Networks = list[Network]
@@ -82,7 +82,7 @@ RUNGS = {
 }
 
 
-class MASACLoop(MASACBase):
+class MASACLoop(MASAC):
     """Networks as lists of tensors, evaluated one after the other."""
 
     def __init__(self, config: MASACConfig, spec: EnvSpec, inputs: Scale, rng: Streams, rt: Runtime) -> None:
@@ -183,6 +183,9 @@ class MASACLoop(MASACBase):
 
     def _draw(self, net: Network, obs: Any, noise: Float[Tensor, "N ..."], agent: int) -> tuple[Tensor, ...]:
         """Sample the action of one agent."""
+        if self.spec.choices:
+            chance, log_chance = move_chances(evaluate(net, obs.features), obs.legal)
+            return one_hot(sample_categorical(chance, noise), self.spec.choices, chance.dtype), chance, log_chance
         padding = None if self.padding is None else self.padding[agent]
         return squash(self.config, evaluate(net, obs), noise, padding)
 
@@ -190,6 +193,11 @@ class MASACLoop(MASACBase):
         self, pair: Network, obs: Float[Tensor, "N A O"], agent: int, actions: Actions
     ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
         """Return the smaller value of an agent, with a gradient for its own action alone, and log pi_i."""
+        if self.spec.choices:
+            moves = [torch.zeros_like(move) if j == agent else move for j, (move, _, _) in enumerate(actions)]
+            _, chance, log_chance = actions[agent]
+            q = values(pair, *self._seen(obs, moves, agent)).amin(0)
+            return (chance * q).sum(-1), (chance * log_chance).sum(-1)
         joint = [action if j == agent else action.detach() for j, (action, _) in enumerate(actions)]
         q = values(pair, *self._seen(obs, joint, agent))
         return q.amin(0)[:, 0], actions[agent][1]
@@ -197,17 +205,18 @@ class MASACLoop(MASACBase):
     def _pair_values(self, pair: Network, unit: int, data: Transition) -> Float[Tensor, "2 N"]:
         """Return the values of the actions that were taken, by a pair of critics of all runs."""
         run, index = divmod(unit, self.pairs)
-        return self._data_values(pair, features_of(data.obs)[run], self.critics.index(index), data.action[run])
-
-    def _data_values(
-        self, pair: Network, obs: Float[Tensor, "N A O"], agent: int, action: Float[Tensor, "N A D"]
-    ) -> Float[Tensor, "2 N"]:
-        """Return the values of the actions that were taken."""
+        obs, agent, action = features_of(data.obs)[run], self.critics.index(index), data.action[run]
+        if self.spec.choices:
+            moves = list(one_hot(action, self.spec.choices, obs.dtype).unbind(1))
+            own, moves[agent] = moves[agent], torch.zeros_like(moves[agent])
+            return (values(pair, *self._seen(obs, moves, agent)) * own).sum(-1)
         return values(pair, *self._seen(obs, action.unbind(1), agent))[..., 0]
 
     def _seen(self, obs: Float[Tensor, "N A O"], actions: Sequence[Tensor], agent: int) -> tuple[Tensor, Any]:
-        """Return the observations and actions that an agent's critics observe."""
-        return (obs, actions) if self.central else (obs[:, agent : agent + 1], actions[agent : agent + 1])
+        """Return the observations and actions that an agent's critics observe; of moves, those of others alone."""
+        if self.central:
+            return obs, actions
+        return obs[:, agent : agent + 1], [] if self.spec.choices else actions[agent : agent + 1]
 
     def _by_agent(self, values: list[Tensor]) -> Float[Tensor, "R _ ..."]:
         return torch.stack(values).unflatten(0, (self.runs, -1))
@@ -219,15 +228,15 @@ class MASACLoop(MASACBase):
             shares[owner].append(loss)
         return [reduce(torch.add, share) for share in shares]
 
-    def _hold(self, rt: Runtime, rows: Tensor, unpack: Unpack, lr: float, clip: float | None) -> tuple[Step, Theta]:
+    def _hold(
+        self, rt: Runtime, rows: Tensor, unpack: Unpack, lr: float, clip: float | None
+    ) -> tuple[Step, Theta, Theta]:
         # tensors are views of one matrix, which ``act`` takes to evaluate all actors at once
         matrix = rows.detach().flatten(0, 1).clone()
         layers = [unpack(row.view(-1, row.shape[-1])) for row in matrix]
         owners = [[piece[k].requires_grad_() for k in range(len(own[0])) for piece in own] for own in layers]
-        return rt.grad(owners, lr, clip), matrix
-
-    def _theta(self, step: GradientStep) -> list[list[Tensor]]:
-        return step.owners
+        step = rt.grad(owners, lr, clip)
+        return step, step.owners, matrix
 
     def _table(self, tensors: Sequence[Tensor], count: int) -> Float[Tensor, "R count P"]:
         return torch.cat([tensor.detach().flatten() for tensor in tensors]).view(self.runs, count, -1)
@@ -241,29 +250,3 @@ def values(pair: Network, obs: Float[Tensor, "N A O"], actions: Sequence[Tensor]
     """Evaluate both critics of one agent."""
     joint, layers = torch.cat([obs.flatten(1), *actions], -1), len(pair) // 2
     return torch.stack([evaluate(head, joint) for head in (pair[:layers], pair[layers:])])
-
-
-class ChoiceMASACLoop(MASACLoop):
-    """The same for agents that choose moves."""
-
-    def _draw(self, net: Network, obs: ChoiceObs, noise: Float[Tensor, " N"], agent: int) -> tuple[Tensor, ...]:
-        chance, log_chance = move_chances(evaluate(net, obs.features), obs.legal)
-        return one_hot(sample_categorical(chance, noise), self.spec.choices, chance.dtype), chance, log_chance
-
-    def _policy_values(
-        self, pair: Network, obs: Float[Tensor, "N A O"], agent: int, actions: Actions
-    ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
-        moves = [torch.zeros_like(move) if j == agent else move for j, (move, _, _) in enumerate(actions)]
-        _, chance, log_chance = actions[agent]
-        q = values(pair, *self._seen(obs, moves, agent)).amin(0)
-        return (chance * q).sum(-1), (chance * log_chance).sum(-1)
-
-    def _data_values(
-        self, pair: Network, obs: Float[Tensor, "N A O"], agent: int, action: Int[Tensor, "N A"]
-    ) -> Float[Tensor, "2 N"]:
-        moves = list(one_hot(action, self.spec.choices, obs.dtype).unbind(1))
-        own, moves[agent] = moves[agent], torch.zeros_like(moves[agent])
-        return (values(pair, *self._seen(obs, moves, agent)) * own).sum(-1)
-
-    def _seen(self, obs: Float[Tensor, "N A O"], actions: Sequence[Tensor], agent: int) -> tuple[Tensor, Any]:
-        return (obs, actions) if self.central else (obs[:, agent : agent + 1], [])

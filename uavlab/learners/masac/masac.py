@@ -1,7 +1,7 @@
 """Multi-agent soft actor-critic (MASAC): losses, and two forms in which networks are held and evaluated together.
 
 ``MASAC`` computes a layer of all networks as one batched product; ``MASACVmap`` applies ``torch.func.vmap`` to the
-function of one network, over the stacked tensors of all. ``loop.py`` is the plain reference.
+function of one network, over the stacked tensors of all. ``MASACLoop`` (``loop.py``) is the plain reference.
 
 Equations, in order of use (agent i, discount gamma, temperature alpha_i, joint observation s and action a):
 
@@ -41,7 +41,6 @@ Source:
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -71,11 +70,11 @@ from uavlab.core.types import (
     tensors,
     tree_map,
 )
-from uavlab.nets.assignment import assign_networks, by_network, of_agents, per_agent
-from uavlab.nets.mlp import StackedMLP
+from uavlab.nets.assignment import assign_networks
+from uavlab.nets.mlp import StackedMLP, by_network, of_agents, per_agent
 from uavlab.ops.action_sampling import sample_categorical, sample_moves, squashed_gaussian, without_padding
 from uavlab.ops.schedules import linear
-from uavlab.runtime.grad_step import MOMENTS, CompiledStep, GradientStep, Rows
+from uavlab.runtime.grad_step import CompiledStep, GradientStep, Rows
 from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.runtime.runtime import Runtime
 
@@ -418,13 +417,11 @@ BY_NETWORK = ("actor", "temperature", "actor_norm", "alpha")  # tensors with one
 BY_PAIR = ("critic", "target.parameter", "q", "critic_loss", "critic_norm")  # the same for pairs of critics
 
 
-class MASACBase(ABC):
-    """A learner over R runs; subclasses hold networks in a form (see ``Theta``) and compute targets and losses."""
+class MASAC:
+    """A learner over R runs. Its networks are rows of matrices: the state is four matrices and three Adams.
 
-    targets: Callable[..., Float[Tensor, "R A N"]]
-    critic_loss: Callable[..., tuple[Tensor, dict[str, Any]]]
-    actor_loss: Callable[..., tuple[Tensor, dict[str, Any]]]
-    temperature_loss: Callable[..., tuple[Tensor, dict[str, Any]]]
+    Other forms (``Theta``) hold and evaluate networks in another way.
+    """
 
     def __init__(self, config: MASACConfig, spec: EnvSpec, inputs: Scale, rng: Streams, rt: Runtime) -> None:
         self.config, self.spec, self.runs, self.acting = config, spec, len(rng.seeds), rt.toggles.acting
@@ -437,10 +434,10 @@ class MASACBase(ABC):
         actor, critic = initial_parameters(*nets, self.networks, self.pairs, inputs, rng, self.central)
         alpha = actor.new_full((*actor.shape[:2], 1), config.alpha)
         self.actor_net, self.critic_net = (self._evaluator(net) for net in nets)
-        self.actor, self.acting_parameters = self._hold(rt, actor, nets[0].unpack, config.lr, config.clip)
-        self.critic, _ = self._hold(rt, critic, nets[1].unpack, config.critic_lr, config.clip)
-        self.temperature, _ = self._hold(rt, alpha.log(), lambda rows: [rows], config.alpha_lr, None)
-        self.target = map_tensors(lambda tensor: tensor.detach().clone(), self._theta(self.critic))
+        self.actor, self.actor_theta, self.acting_theta = self._hold(rt, actor, nets[0].unpack, config.lr, config.clip)
+        self.critic, self.critic_theta, _ = self._hold(rt, critic, nets[1].unpack, config.critic_lr, config.clip)
+        self.temperature, self.log_alpha, _ = self._hold(rt, alpha.log(), lambda rows: [rows], config.alpha_lr, None)
+        self.target = map_tensors(lambda tensor: tensor.detach().clone(), self.critic_theta)
         goal = target_entropy(config, spec)
         self.target_entropy = actor.new_tensor(goal) if isinstance(goal, tuple) else goal
         moves = torch.tensor(own_actions(spec), dtype=actor.dtype, device=actor.device)
@@ -464,20 +461,23 @@ class MASACBase(ABC):
         """Return the function that evaluates all networks of a kind."""
         return net
 
-    @abstractmethod
-    def _hold(self, rt: Runtime, rows: Tensor, unpack: Unpack, lr: float, clip: float | None) -> tuple[Step, Theta]:
+    def _hold(
+        self, rt: Runtime, rows: Tensor, unpack: Unpack, lr: float, clip: float | None
+    ) -> tuple[Step, Theta, Theta]:
         """Return the gradient step of networks, or pairs of them, with initial parameters ``rows`` (R K ... P).
 
-        The second value is the same parameters in the form that ``act`` takes.
+        The second value is the parameters in the form that the losses take, the third in that of ``act``.
         """
+        step = rt.grad(rows.flatten(2).flatten(0, 1), lr, clip)
+        return step, step.parameter, step.parameter
 
-    @abstractmethod
-    def _theta(self, step: Any) -> Theta:
-        """Return the networks of ``step`` in the form that the losses take."""
+    def _heads(self, theta: Theta) -> Theta:
+        """Return the critics of all pairs as separate networks."""
+        return theta.view(2 * len(theta), -1)
 
-    @abstractmethod
     def _table(self, tensors: Sequence[Tensor], count: int) -> Float[Tensor, "R count P"]:
         """Return tensors of all networks of a kind, ``count`` per run, as a row for each network."""
+        return tensors[0].view(self.runs, count, -1)
 
     def policy(self, spec: EnvSpec, explore: bool = False) -> Policy:
         """Return the policy in training, for a team of any size; it is stochastic with or without ``explore``.
@@ -491,7 +491,7 @@ class MASACBase(ABC):
         def at_once(
             obs: Any, noise: Tensor | None, networks: tuple[int, ...] = networks, padding: Tensor | None = padding
         ) -> Tensor:
-            return self._act(self.actor_net, self.config, self.acting_parameters, obs, noise, networks, padding)
+            return self._act(self.actor_net, self.config, self.acting_theta, obs, noise, networks, padding)
 
         @torch.no_grad()
         def in_turn(obs: Any, noise: Tensor | None) -> Tensor:
@@ -506,7 +506,7 @@ class MASACBase(ABC):
 
     def parameters(self) -> Float[Tensor, "R K P"]:
         """Return a copy of the actors' parameters, the argument of ``load_policy``."""
-        return self._table(list_tensors(self._theta(self.actor)), self.count).detach().clone()
+        return self._table(list_tensors(self.actor_theta), self.count).detach().clone()
 
     def update_noise(self, rng: Streams, rows: int) -> UpdateNoise:
         """Draw the noise of one update on ``rows`` rows per run."""
@@ -529,27 +529,27 @@ class MASACBase(ABC):
 
     def _update(self, batch: Batch, noise: UpdateNoise) -> Update:
         data = weigh(batch.data, self.ranks)
-        theta, rows, weight = self._theta, Rows(data, 1), weights(data)
+        rows, weight = Rows(data, 1), weights(data)
         with torch.no_grad():
             target = self._targets(
-                theta(self.actor),
+                self.actor_theta,
                 self.target,
-                theta(self.temperature),
+                self.log_alpha,
                 rows,
                 Rows(noise.next_action, 1),
                 Rows(batch.discount, 1),
             )
         critics, critic_norm = self.critic(
-            self._critic_loss, theta(self.critic), rows, Rows(target, 2), Rows(batch.weight, 1)
+            self._critic_loss, self.critic_theta, rows, Rows(target, 2), Rows(batch.weight, 1)
         )
-        critic, log_alpha = (map_tensors(torch.detach, theta(step)) for step in (self.critic, self.temperature))
+        critic, log_alpha = (map_tensors(torch.detach, theta) for theta in (self.critic_theta, self.log_alpha))
         actors, actor_norm = self.actor(
-            self._actor_loss, theta(self.actor), critic, log_alpha, rows, Rows(noise.action, 1)
+            self._actor_loss, self.actor_theta, critic, log_alpha, rows, Rows(noise.action, 1)
         )
         above, limits = self._excess_entropy(data, actors["log_prob"], weight)
-        self.temperature(self.temperature_loss, theta(self.temperature), above)
+        self.temperature(self.temperature_loss, self.log_alpha, above)
         with torch.no_grad():
-            for old, new in zip(list_tensors(self.target), list_tensors(theta(self.critic)), strict=True):
+            for old, new in zip(list_tensors(self.target), list_tensors(self.critic_theta), strict=True):
                 old.lerp_(new, self.config.tau)
         td_error = critics.pop("td_error")
         metrics = {  # inputs before results: a message names the first that is not finite
@@ -560,7 +560,7 @@ class MASACBase(ABC):
             **limits,
             **actors,
             "actor_norm": actor_norm.view(self.runs, -1),
-            "alpha": self._table(list_tensors(theta(self.temperature)), self.count)[..., 0].detach().exp(),
+            "alpha": self._table(list_tensors(self.log_alpha), self.count)[..., 0].detach().exp(),
         }
         return Update(metrics, td_error)
 
@@ -578,11 +578,9 @@ class MASACBase(ABC):
         """Return all parameters and moments, with a row for each network, or all tensors of ``update``."""
         if update is None:
             tables = {} if self.rewards is None else {"rewards.square": self.rewards.square}
-            for name, part in self._parts().items():
-                state, count = part.state_dict(), self._count(name)
-                for key in ("parameter", *MOMENTS[1:]):
-                    tensors = [tensor for own, tensor in state.items() if own.split(".")[-1] == key]
-                    tables[f"{name}.{key}"] = self._table(tensors, count)
+            for name, step, count in self._parts():
+                for kind in KINDS:
+                    tables[f"{name}.{kind}"] = self._table(step.tensors[kind], count)
             tables["target.parameter"] = self._table(list_tensors(self.target), self.pairs)
         else:
             tables = update.metrics
@@ -591,30 +589,31 @@ class MASACBase(ABC):
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return parameters, target critics and the states of the optimizers."""
-        parts = self._parts().items()
-        state = {f"{name}.{key}": value for name, part in parts for key, value in part.state_dict().items()}
+        parts = self._parts()
+        state = {f"{name}.{key}": value for name, step, _ in parts for key, value in step.state_dict().items()}
         return state | self._other_state()
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore a ``state_dict``, also one of networks in another form."""
-        for name, part in self._parts().items():
-            own = {k.removeprefix(f"{name}."): v for k, v in state.items() if k.startswith(f"{name}.")}
-            part.load_state_dict(convert(own, part.state_dict(), self.runs * self._count(name)))
-        own, targets = self._other_state(), [name for name in state if name.partition(".")[0] == "target"]
+        for name, step, count in self._parts():
+            saved = {k.removeprefix(f"{name}."): v for k, v in state.items() if k.startswith(f"{name}.")}
+            step.load_state_dict(convert(saved, step.state_dict(), self.runs * count))
+        others, targets = self._other_state(), [name for name in state if name.partition(".")[0] == "target"]
         likes = list_tensors(self.target)
-        if targets and [state[name].dim() for name in targets] != [each.dim() for each in likes]:
+        if targets and [state[name].dim() for name in targets] != [like.dim() for like in likes]:
             targets.sort(key=lambda name: number_of(name.removeprefix("target.")))
             parts = from_rows(to_rows([state[name] for name in targets], self.runs * self.pairs), likes)
-            state = {**state, **dict(zip((name for name in own if "target" in name), parts, strict=True))}
-        for name, tensor in own.items():
+            state = {**state, **dict(zip((name for name in others if "target" in name), parts, strict=True))}
+        for name, tensor in others.items():
             tensor.copy_(state[name])
 
-    def _count(self, part: str) -> int:
-        """Return the number of networks, or of pairs of them, of a run."""
-        return self.pairs if part == "critic" else self.count
-
-    def _parts(self) -> dict[str, Step]:
-        return {"actor": self.actor, "critic": self.critic, "temperature": self.temperature}
+    def _parts(self) -> tuple[tuple[str, Step, int], ...]:
+        """Return the gradient steps by name, and how many networks, or pairs of them, of a run each has."""
+        return (
+            ("actor", self.actor, self.count),
+            ("critic", self.critic, self.pairs),
+            ("temperature", self.temperature, self.count),
+        )
 
     def _other_state(self) -> dict[str, Tensor]:
         tensors = list_tensors(self.target)
@@ -622,14 +621,6 @@ class MASACBase(ABC):
         rewards = {} if self.rewards is None else self.rewards.state_dict()
         updates = {} if self.rate is None else {"updates": self.updates}
         return targets | {f"rewards.{name}": tensor for name, tensor in rewards.items()} | updates
-
-
-class StackedMASAC(MASACBase):
-    """Base with the losses of networks that are evaluated together."""
-
-    @abstractmethod
-    def _heads(self, theta: Theta) -> Theta:
-        """Return the critics of all pairs as separate networks."""
 
     def values(
         self, theta: Theta, obs: Float[Tensor, "R N A O"], action: Float[Tensor, "R _ N J"]
@@ -643,6 +634,10 @@ class StackedMASAC(MASACBase):
 
     def data_values(self, critic: Theta, data: Transition) -> Float[Tensor, "R A 2 N"]:
         """Return the values of the actions that were taken."""
+        if self.spec.choices:
+            move = one_hot(data.action, self.spec.choices, data.obs.features.dtype)
+            q = self.values(critic, data.obs.features, self._others(move))
+            return (q * move.transpose(1, 2)[:, :, None]).sum(-1)
         action = data.action.flatten(2)[:, None] if self.central else data.action.transpose(1, 2)
         return of_agents(self.values(critic, data.obs, action).squeeze(-1), self.critics)
 
@@ -657,21 +652,44 @@ class StackedMASAC(MASACBase):
     ) -> tuple[Float[Tensor, "R A N"], Float[Tensor, "R A N"]]:
         """Return the smaller value of each agent, and log pi_i, for actions of the current policies.
 
-        Agents without weight in a row act with zeros. With ``own`` the sum of the values of all agents, weighted by
+        Where agents choose, it is the expected value of their moves, and minus the entropy of their policies. Agents
+        without weight in a row act with zeros. With ``own`` the sum of the values of all agents, weighted by
         ``weight``, has the gradient of agent i's own value for its action.
         """
-        out = evaluate_actors(self.actor_net, actor, obs, self.networks)
+        seen = obs.features if self.spec.choices else obs
+        out = evaluate_actors(self.actor_net, actor, seen, self.networks)
+        if self.spec.choices:
+            return self._expected_values(critic, obs, *move_chances(out, obs.legal), noise, weight)
         action, log_prob = squash(self.config, out, noise, self.padding)
         action = mask_actions(action.transpose(1, 2), weight).transpose(1, 2)
         if own and self.config.critic == "shared":
             joint = actions_of_groups(action, self.critics, weight).flatten(3)
         elif own and self.central:
-            each = torch.eye(action.shape[2], dtype=torch.bool, device=action.device)[:, None, :, None]  # A 1 A 1
-            joint = torch.where(each, action[:, None], action.detach()[:, None]).flatten(3)
+            diagonal = torch.eye(action.shape[2], dtype=torch.bool, device=action.device)[:, None, :, None]  # A 1 A 1
+            joint = torch.where(diagonal, action[:, None], action.detach()[:, None]).flatten(3)
         else:
             joint = action.flatten(2)[:, None] if self.central else action.transpose(1, 2)
         q = self.values(critic, obs, joint).squeeze(-1).amin(2)
         return of_agents(q, self.critics), log_prob.transpose(1, 2)
+
+    def _expected_values(
+        self,
+        critic: Theta,
+        obs: ChoiceObs,
+        chance: Float[Tensor, "R N A E"],
+        log_chance: Float[Tensor, "R N A E"],
+        noise: Float[Tensor, "R N A"],
+        weight: Float[Tensor, "R A N"] | None,
+    ) -> tuple[Float[Tensor, "R A N"], Float[Tensor, "R A N"]]:
+        move = one_hot(sample_categorical(chance, noise), self.spec.choices, chance.dtype)
+        move = mask_actions(move.transpose(1, 2), weight).transpose(1, 2)
+        q = self.values(critic, obs.features, self._others(move)).amin(2)
+        expected = (chance.transpose(1, 2) * q).sum(-1)
+        return expected, (chance * log_chance).sum(-1).transpose(1, 2)
+
+    def _others(self, move: Float[Tensor, "R N A E"]) -> Float[Tensor, "R A N J"]:
+        """Return the moves that each agent's critics observe."""
+        return moves_of_others(move) if self.central else move.transpose(1, 2)[..., :0]
 
     def targets(
         self,
@@ -701,13 +719,13 @@ class StackedMASAC(MASACBase):
         q = self.data_values(critic, data)
         error = q - target[:, :, None]
         square = error.square() if weight is None else error.square() * weight[:, None, None]
-        own = weights(data)
-        each = None if own is None else own[:, :, None]
-        mean = by_network(torch.mean, row_mean(square, each), self.critics)
+        live = weights(data)
+        by_head = None if live is None else live[:, :, None]
+        mean = by_network(torch.mean, row_mean(square, by_head), self.critics)
         td_error = error.detach().abs().mean(2)
-        if own is not None:
-            td_error = td_error.masked_fill(own == 0, 0.0)
-        q_mean = q.detach().mean((2, 3)) if own is None else row_mean(q.detach(), each).mean(2)
+        if live is not None:
+            td_error = td_error.masked_fill(live == 0, 0.0)
+        q_mean = q.detach().mean((2, 3)) if live is None else row_mean(q.detach(), by_head).mean(2)
         q_mean = by_network(torch.mean, q_mean, self.critics)
         metrics = {"q": q_mean, "critic_loss": mean.detach().sum(2), "td_error": Rows(td_error.transpose(1, 2), 1)}
         return mean.sum(), metrics
@@ -716,10 +734,10 @@ class StackedMASAC(MASACBase):
         self, actor: Theta, critic: Theta, log_alpha: Theta, data: Transition, noise: Float[Tensor, "R N A ..."]
     ) -> tuple[Tensor, dict[str, Any]]:
         """Sum the means of alpha_i log pi_i - min_k Q_ik over runs and agents."""
-        own = weights(data)
-        q, log_prob = self.policy_values(actor, critic, data.obs, noise, own=True, weight=own)
-        mean = row_mean(self._log_alpha(log_alpha).exp() * log_prob - q, own)
-        return mean.sum(), {"actor_loss": mean.detach(), "log_prob": row_mean(log_prob.detach(), own)}
+        live = weights(data)
+        q, log_prob = self.policy_values(actor, critic, data.obs, noise, own=True, weight=live)
+        mean = row_mean(self._log_alpha(log_alpha).exp() * log_prob - q, live)
+        return mean.sum(), {"actor_loss": mean.detach(), "log_prob": row_mean(log_prob.detach(), live)}
 
     def temperature_loss(self, log_alpha: Theta, excess: Float[Tensor, "R A"]) -> tuple[Tensor, dict[str, Any]]:
         """Sum -log alpha_i (log pi_i + target entropy) over runs and agents; ``excess`` is the bracket."""
@@ -730,38 +748,20 @@ class StackedMASAC(MASACBase):
         return per_agent(rows, self.runs, self.networks)
 
 
-class MASAC(StackedMASAC):
-    """Networks as rows of matrices: the state is four matrices and three Adams."""
-
-    def _hold(self, rt: Runtime, rows: Tensor, unpack: Unpack, lr: float, clip: float | None) -> tuple[Step, Theta]:
-        step = rt.grad(rows.flatten(2).flatten(0, 1), lr, clip)
-        return step, step.parameter
-
-    def _theta(self, step: Any) -> Theta:
-        return step.parameter
-
-    def _heads(self, theta: Theta) -> Theta:
-        return theta.view(2 * len(theta), -1)
-
-    def _table(self, tensors: Sequence[Tensor], count: int) -> Float[Tensor, "R count P"]:
-        return tensors[0].view(self.runs, count, -1)
-
-
-class MASACVmap(StackedMASAC):
+class MASACVmap(MASAC):
     """Networks stacked layer by layer."""
 
     def _evaluator(self, net: StackedMLP) -> Evaluate:
         return torch.func.vmap(evaluate)
 
-    def _hold(self, rt: Runtime, rows: Tensor, unpack: Unpack, lr: float, clip: float | None) -> tuple[Step, Theta]:
+    def _hold(
+        self, rt: Runtime, rows: Tensor, unpack: Unpack, lr: float, clip: float | None
+    ) -> tuple[Step, Theta, Theta]:
         # both critics of a pair share an entry of the leading axis, and thus a gradient norm
         lead = (rows.shape[0] * rows.shape[1], *rows.shape[2:-1])
         layers = [layer.detach().reshape(*lead, *layer.shape[1:]).clone() for layer in unpack(rows.flatten(0, -2))]
         step = rt.grad([[layer.requires_grad_() for layer in layers]], lr, clip, stacked=True)
-        return step, layers
-
-    def _theta(self, step: GradientStep) -> list[Tensor]:
-        return step.parameters
+        return step, layers, layers
 
     def _heads(self, theta: Theta) -> list[Tensor]:
         return [layer.flatten(0, 1) for layer in theta]
@@ -787,47 +787,6 @@ def actions_of_groups(
     live = held + share * (action - held)
     own = of_agents(torch.eye(len(set(critics)), dtype=torch.bool, device=action.device), critics)
     return torch.where(own[:, None, :, None], live[:, None], held[:, None])
-
-
-class StackedChoices(StackedMASAC):
-    """Values and entropies of networks that are evaluated together."""
-
-    def data_values(self, critic: Theta, data: Transition) -> Float[Tensor, "R A 2 N"]:
-        """Return the values of the moves that were taken."""
-        obs = data.obs.features
-        move = one_hot(data.action, self.spec.choices, obs.dtype)
-        q = self.values(critic, obs, self._others(move))
-        return (q * move.transpose(1, 2)[:, :, None]).sum(-1)
-
-    def policy_values(
-        self,
-        actor: Theta,
-        critic: Theta,
-        obs: ChoiceObs,
-        noise: Float[Tensor, "R N A"],
-        own: bool,
-        weight: Float[Tensor, "R A N"] | None = None,
-    ) -> tuple[Float[Tensor, "R A N"], Float[Tensor, "R A N"]]:
-        """Return the expected smaller value of each agent's moves, and minus the entropy of its policy."""
-        logits = evaluate_actors(self.actor_net, actor, obs.features, self.networks)
-        chance, log_chance = move_chances(logits, obs.legal)
-        move = one_hot(sample_categorical(chance, noise), self.spec.choices, chance.dtype)
-        move = mask_actions(move.transpose(1, 2), weight).transpose(1, 2)
-        q = self.values(critic, obs.features, self._others(move)).amin(2)
-        expected = (chance.transpose(1, 2) * q).sum(-1)
-        return expected, (chance * log_chance).sum(-1).transpose(1, 2)
-
-    def _others(self, move: Float[Tensor, "R N A E"]) -> Float[Tensor, "R A N J"]:
-        """Return the moves that each agent's critics observe."""
-        return moves_of_others(move) if self.central else move.transpose(1, 2)[..., :0]
-
-
-class ChoiceMASAC(StackedChoices, MASAC):
-    """Networks as rows of matrices."""
-
-
-class ChoiceMASACVmap(StackedChoices, MASACVmap):
-    """Networks stacked layer by layer."""
 
 
 def move_chances(

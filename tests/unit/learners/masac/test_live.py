@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from tests.support.update_rungs import (
-    CHOICE_KINDS,
     KINDS,
     Kind,
     Side,
@@ -22,9 +21,9 @@ from uavlab.core.types import Batch, LiveTransition, Transition, Update, leaves,
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.envs.pursuit import Pursuit
 from uavlab.learners.masac import loop, masac
+from uavlab.learners.masac.loop import MASACLoop
 from uavlab.learners.masac.masac import (
-    ChoiceMASAC,
-    ChoiceMASACLoop,
+    MASAC,
     UpdateNoise,
     mask_actions,
     one_hot,
@@ -66,12 +65,12 @@ def changed_by_poison(kind: Kind) -> set[str]:
     return {name for name, tensor in plain.items() if not torch.equal(tensor, other[name])}
 
 
-@pytest.mark.parametrize("name", CHOICE_KINDS)
+@pytest.mark.parametrize("name", KINDS)
 def test_rows_after_an_end_change_no_bit(name: str) -> None:
-    assert changed_by_poison(CHOICE_KINDS[name]) == set()
+    assert changed_by_poison(KINDS[name]) == set()
 
 
-class Heedless(ChoiceMASAC):
+class Heedless(MASAC):
     """The mutant: a learner that takes all rows alike."""
 
     def _update(self, batch: Batch, noise: UpdateNoise) -> Update:
@@ -79,7 +78,7 @@ class Heedless(ChoiceMASAC):
         return super()._update(replace(batch, data=Transition(**own)), noise)
 
 
-class HeedlessCritic(ChoiceMASACLoop):
+class HeedlessCritic(MASACLoop):
     """The mutant: critics that take all rows alike."""
 
     def critic_loss(self, critic: Any, data: Any, *given: Any) -> Any:
@@ -101,7 +100,7 @@ def losses(learner: Any, data: Transition, noise: UpdateNoise) -> tuple[dict[str
 
 
 def test_figures_of_an_agent_are_those_of_its_live_rows_alone() -> None:
-    side = Side({"batched": CHOICE_KINDS["batched"]}, 4, env=ENV)
+    side = Side({"batched": KINDS["batched"]}, 4, env=ENV)
     learner = side.learners["batched"]
     batch, noise = side.next()
     figures, _ = losses(learner, weigh(batch.data), noise)
@@ -117,7 +116,7 @@ def test_figures_of_an_agent_are_those_of_its_live_rows_alone() -> None:
 
 
 def test_errors_after_an_end_are_0() -> None:
-    side = side_of(CHOICE_KINDS)
+    side = side_of(KINDS)
     batch, noise = side.next()
     for name, learner in side.learners.items():
         error = learner.update(batch, noise).td_error
@@ -125,9 +124,9 @@ def test_errors_after_an_end_are_0() -> None:
         assert (error[batch.data.live] > 0).all(), name
 
 
-@pytest.mark.parametrize("name", CHOICE_KINDS)
+@pytest.mark.parametrize("name", KINDS)
 def test_an_agent_without_a_live_row_stays_as_it_is(name: str) -> None:
-    side = Side({name: CHOICE_KINDS[name]}, 4, env=ENV)
+    side = Side({name: KINDS[name]}, 4, env=ENV)
     learner = side.learners[name]
     before = {key: table.clone() for key, (table, _) in learner.tensors_to_check().items()}
     batch, noise = side.next()
@@ -186,7 +185,7 @@ def changed_by_actions(kind: Kind, updates: int = 1, **given: Any) -> set[str]:
 
 
 TEAMS = {
-    "pursuit": (CHOICE_KINDS, {"env": ENV}),
+    "pursuit": (KINDS, {"env": ENV}),
     "central": (KINDS, {"env": FEWER}),
     "shared": (KINDS, {"env": FEWER, "critic": "shared", "n_step": 3, "reward_scale": None}),
 }
@@ -236,7 +235,7 @@ def test_a_critic_that_sees_actions_without_effect_is_caught(
 
 def test_moves_that_count_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """With critics that count the moves that they see, values are numbers of other agents that act."""
-    side = Side({"batched": CHOICE_KINDS["batched"]}, 4, env=ENV, reward_scale=1.0)
+    side = Side({"batched": KINDS["batched"]}, 4, env=ENV, reward_scale=1.0)
     learner: Any = side.learners["batched"]
     (batch, noise), _ = acts_otherwise(side)
     monkeypatch.setattr(
@@ -260,9 +259,9 @@ def test_moves_that_count_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_pieces_of_a_batch_add_up_to_it() -> None:
-    plain, other = side_of(CHOICE_KINDS), side_of(CHOICE_KINDS, toggles=Toggles(micro_batches=3))
+    plain, other = side_of(KINDS), side_of(KINDS, toggles=Toggles(micro_batches=3))
     first, second = plain.train(3), other.train(3)
-    for name in CHOICE_KINDS:
+    for name in KINDS:
         pair = ((each.learners[name], result[name]) for each, result in ((other, second), (plain, first)))
         assert difference(*(all_numbers(*each) for each in pair)) <= 1e-9, name
 

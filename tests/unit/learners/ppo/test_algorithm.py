@@ -27,8 +27,8 @@ from uavlab.learners.ppo.ppo import (
     load_policy,
     row_weights,
 )
-from uavlab.nets.assignment import of_agents
 from uavlab.nets.attention import LARGE, StackedAttention
+from uavlab.nets.mlp import of_agents
 from uavlab.ops.minibatches import minibatches
 from uavlab.runtime.grad_step import ADAM_EPS, adam_factors
 from uavlab.runtime.runtime import Runtime
