@@ -76,8 +76,8 @@ class FixedLengthCollector(WorldSource):
             worlds, row = self._advance(self.env, worlds, action.flatten(0, 1), self._step_noise(), self.pool)
             done = row.truncated | row.terminated.all(-1)
             step = self.by_run(_step(cast(LiveTransition, row), done))
-            self._check({name: (leaf, "R W") for name, leaf in _floats([("next_obs", step.next_obs)])})
-            self._check({"reward": (step.reward, "R W A")})
+            after = {name: (leaf, "R W") for name, leaf in _floats([("next_obs", step.next_obs)])}
+            self._check({**after, "reward": (step.reward, "R W A")})
             memory = forget(memory, self.by_run(done))
             steps.append(step)
         data = tree_map(lambda *leaf: torch.stack(leaf, 1), *steps)  # before worlds, whose memory steps may share
@@ -93,11 +93,9 @@ class FixedLengthCollector(WorldSource):
         self.pool = self.keep_static(self.pool, self.new_pool())
 
     def tensors_to_check(self) -> CheckedTensors:
-        """Return the tensors of worlds, pool and memory."""
         return super().tensors_to_check() | ({} if self.memory is None else {"memory": (self.memory, "R W A")})
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return worlds, pool, memory and counters."""
         state = super().state_dict()
         state |= {} if self.memory is None else {"memory": self.memory}
         return {**state, "steps": torch.tensor(self.steps)}

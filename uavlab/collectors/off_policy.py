@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
@@ -91,10 +91,7 @@ class OffPolicyCollector(WorldSource):
         returns: Returns | None = None,
         tally: bool = False,
     ) -> None:
-        """Start the worlds of all runs; ``snapshot`` copies the policy in training, for the thread of ``overlap``.
-
-        With ``returns`` the rows of a batch are those of several steps; with ``tally`` worlds keep figures of episodes.
-        """
+        """Start the worlds of all runs; ``snapshot`` copies the policy in training, for the thread of ``overlap``."""
         super().__init__(env, config.worlds, POOL_DEPTH, rng, rt, env.spec.deaths, tally)
         self.policy, self.config, self.snapshot, toggles = policy, config, snapshot, rt.toggles
         self.interval, self.round = toggles.interval, toggles.interval * toggles.ratio
@@ -106,7 +103,7 @@ class OffPolicyCollector(WorldSource):
         self.drawn_at = self.ahead_at = 0  # rows stored when the present batch, and the prefetched one, were drawn
         self.prefetcher: Prefetcher | None = None
         self.executor: Executor | None = None
-        self.pending: Future[list[Transition]] | None = None
+        self.pending: Future[list[Transition]] | None = None  # steps of the thread
         self.ready: list[Transition] = []  # rows of the last round, by step, that are not stored yet
         self._check = rt.check
         if toggles.prefetch == "on":
@@ -169,22 +166,18 @@ class OffPolicyCollector(WorldSource):
         return (index - self.drawn_at).remainder(self.config.capacity) < self._stored - self.drawn_at
 
     def figures(self) -> dict[str, Float[Tensor, " R"]]:
-        """Return figures of the episodes that ended since the last call, see ``envs.tally`` (host sync)."""
         self._wait()
         return super().figures()
 
     def ended(self) -> float | None:
-        """Return how many episodes of a run have ended in the present worlds, as a mean over runs (host sync)."""
         self._wait()
         return super().ended()
 
     def tensors_to_check(self) -> CheckedTensors:
-        """Return the tensors of worlds and pool; rows were checked before they were stored."""
         self._wait()
         return super().tensors_to_check()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return worlds, pool, counters, priorities, rows not stored yet and the prefetched batch; see ``segments``."""
         self._wait()
         state = super().state_dict()
         state |= {"steps": torch.tensor(self.steps)} | ({"turn": torch.tensor(self.turn)} if self.round > 1 else {})
@@ -213,7 +206,6 @@ class OffPolicyCollector(WorldSource):
             self.prefetcher.hold(Batch(None, state["ahead.index"].to(self.ring.cursor.device), weight))
 
     def segments(self, saved: Iterable[str]) -> dict[str, dict[str, Tensor] | None]:
-        """Return the rows of replay as immutable segments; None stands for a segment that is in ``saved``."""
         before = set(saved)
         names = plan(before, self._stored, self.config.capacity)
         return {name: None if name in before else cut(self.ring, name) for name in names}
@@ -234,7 +226,6 @@ class OffPolicyCollector(WorldSource):
                 rows.truncated.fill_(True)  # the distance between the rows of a world changes
 
     def rows(self) -> dict[str, Tensor]:
-        """Return the memory of replay: rows by slot, cursor and size."""
         return {**dict(leaves(self.ring.rows)), "cursor": self.ring.cursor, "size": self.ring.size}
 
     def set_stages(self, share: Float[Tensor, "R S"], stage: Int[Tensor, " R"]) -> None:
@@ -322,18 +313,18 @@ class OffPolicyCollector(WorldSource):
         return worlds, rows
 
     def _sample_batch(self, noise: Tensor) -> Batch:
-        index, weight = self.store.choose(noise)
-        return self._with_rows(Batch(None, index, weight))
+        return self._read(*self.store.choose(noise))
 
     def _take_prefetched(self) -> Batch | None:
         """Return the prefetched batch, if any; after loading, its rows are read from the restored slots."""
         batch = None if self.prefetcher is None else self.prefetcher.take()
         if batch is None or batch.data is not None:
             return batch
-        return self._with_rows(batch)
+        return self._read(batch.index, batch.weight)
 
-    def _with_rows(self, batch: Batch) -> Batch:
+    def _read(self, index: Int[Tensor, "R N"], weight: Float[Tensor, "R N"] | None) -> Batch:
+        """Return the rows of slots, with their importance weights, as a batch."""
         if self.returns is None:
-            return replace(batch, data=self._take(batch.index))
-        data, discount = take_returns(self.returns, self.ring, self._take, batch.index)
-        return replace(batch, data=data, discount=discount)
+            return Batch(self._take(index), index, weight)
+        data, discount = take_returns(self.returns, self.ring, self._take, index)
+        return Batch(data, index, weight, discount=discount)

@@ -106,13 +106,8 @@ class OnPolicyCollector(Source):
                 live = live & ~env.truncated(state).view(*lead, 1)
             going = self._count(step, going, (before, action, state), *results)
         rewards, lives, ends = (torch.stack(each, 1) for each in zip(*steps, strict=True))
-        data = Rollout(
-            obs=tree_map(lambda *leaf: torch.stack(leaf, 1), *observations),
-            action=torch.stack(actions, 1),
-            reward=rewards,
-            live=lives,
-            terminated=ends,
-        )
+        seen = tree_map(lambda *leaf: torch.stack(leaf, 1), *observations)
+        data = Rollout(obs=seen, action=torch.stack(actions, 1), reward=rewards, live=lives, terminated=ends)
         index = torch.arange(spec.horizon * self.config.worlds, device=self.rng.device)
         return Batch(data, index.expand(self.runs, -1))
 
@@ -130,7 +125,6 @@ class OnPolicyCollector(Source):
         return left & ~late
 
     def figures(self) -> dict[str, Float[Tensor, " R"]]:
-        """Return figures of the episodes that ended since the last call, see ``envs.tally`` (host sync)."""
         return {} if self.tally is None else read_tally(self.env, self.tally, self.runs)
 
     def after_cycle(self) -> None:

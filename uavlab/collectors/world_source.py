@@ -23,11 +23,7 @@ def host_or_kernel(host_work: str, fn: Callable[..., Any], rt: Runtime) -> Calla
 
 
 class WorldSource(Source):
-    """R x W worlds, and a pool of new ones that replace those that end.
-
-    Attributes:
-        resized: Whether the state that was loaded last is of another number of worlds, so that new ones have to start.
-    """
+    """R x W worlds, and a pool of new ones that replace those that end."""
 
     def __init__(self, env: Env, count: int, depth: int, rng: Streams, rt: Runtime, deaths: bool, tally: bool) -> None:
         """Start ``count`` worlds of each run, with ``depth`` in reserve for each.
@@ -75,30 +71,24 @@ class WorldSource(Source):
         return self.by_run(self.worlds.obs)
 
     def figures(self) -> dict[str, Float[Tensor, " R"]]:
-        """Return figures of the episodes that ended since the last call, see ``envs.tally`` (host sync)."""
         return {} if self.worlds.tally is None else read_tally(self.env, self.worlds.tally, self.runs)
 
     def record(self) -> dict[str, Any]:
-        """Return what the record of a run says of the environment."""
         return self.env.record() if hasattr(self.env, "record") else {}
 
     def inexact(self) -> list[str]:
-        """Return why worlds cannot be repeated bit for bit."""
         return self.env.inexact() if hasattr(self.env, "inexact") else []
 
     def ended(self) -> float | None:
-        """Return how many episodes of a run have ended in the present worlds, as a mean over runs (host sync)."""
         return self.worlds.replaced.sum().item() / self.runs
 
     def tensors_to_check(self) -> CheckedTensors:
-        """Return the tensors of worlds and pool; rows were checked before they were stored."""
         lead = (self.runs, self.count_of_worlds)
         worlds = {f"worlds.{k}": (v.unflatten(0, lead), "R W") for k, v in leaves(self.worlds)}
         pool = {f"pool.{k}": (v.unflatten(0, (-1, *lead)), "depth R W") for k, v in leaves(self.pool)}
         return {name: value for name, value in {**worlds, **pool}.items() if value[0].is_floating_point()}
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return worlds and pool."""
         return {f"worlds.{k}": v for k, v in leaves(self.worlds)} | {f"pool.{k}": v for k, v in leaves(self.pool)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:

@@ -127,10 +127,7 @@ class COMA(Learner):
         return first + (last - first) * (self.count / self.config.explore_updates).clamp_max(1)
 
     def policy(self, spec: EnvSpec, explore: bool = False) -> Policy:
-        """Return the policy in training, for a team of any size, with or without exploration.
-
-        It evaluates all agents at once or, with ``acting=loop``, in turn.
-        """
+        """Return the policy in training, for a team of any size, with or without exploration."""
         require_same_task(self.spec, spec)
 
         @torch.no_grad()

@@ -41,14 +41,7 @@ class HostTransfer(Transfer):
     """Transfers through staging buffers: one in host memory for each direction, one on the device to pack new rows."""
 
     def __init__(self, example: Transition, batch: int, rt: Runtime, pinned: bool) -> None:
-        """Reserve the buffers.
-
-        Args:
-            example: New rows (leading axes R W).
-            batch: Rows per run of a batch.
-            rt: Runtime of the training device, which may also be the CPU.
-            pinned: Copy through pinned buffers, without waiting for a batch to arrive.
-        """
+        """Reserve the buffers for rows like ``example`` (R W) and batches; pinned ones need not wait for a batch."""
         self.device, self.pinned = rt.device, pinned
         self.down, self.new = ring.allocate_words(example, example.reward.shape[1], pin_memory=pinned)
         self.up = ring.allocate_words(example, batch, pin_memory=pinned)[0].flatten(0, 1)
@@ -139,16 +132,12 @@ class ByStage(Store):
 
     The stage of a row is that at which its world started. Where rows of one part are missing, those of the other fill
     the batch. Rows of a later stage, which a run has after a fallback, are not drawn, unless there are no others.
-
-    Attributes:
-        former: Share of a batch that is of former stages (R).
-        stage: The present stage of each run (R), from 0.
     """
 
     def __init__(self, example: Transition, capacity: int, transfer: Transfer | None = None) -> None:
         super().__init__(example, capacity, transfer)
         runs, device = example.reward.shape[0], self.ring.cursor.device
-        self.former = torch.zeros(runs, dtype=torch.float64, device=device)
+        self.former = torch.zeros(runs, dtype=torch.float64, device=device)  # share of a batch
         self.stage = torch.zeros(runs, dtype=torch.int64, device=device)
         self.number = cast(Tensor, self.ring.rows.stage_number)  # R capacity
 

@@ -21,19 +21,12 @@ WORD = 8  # bytes; fields are aligned to words, as ``Tensor.view(dtype)`` requir
 
 @dataclass(frozen=True)
 class Ring:
-    """The last ``capacity`` rows of each run; all runs add the same number of rows and share one cursor.
+    """The last ``capacity`` rows of each run; all runs add the same number of rows and share one cursor."""
 
-    Attributes:
-        words: The memory of all rows, each padded to whole words.
-        rows: The fields of ``words`` as views, with leading axes R and capacity.
-        cursor: Next slot to be written.
-        size: Slots written so far, at most the capacity.
-    """
-
-    words: Int[Tensor, "R capacity words"]
-    rows: Transition
-    cursor: Int[Tensor, ""]
-    size: Int[Tensor, ""]
+    words: Int[Tensor, "R capacity words"]  # each row is padded to whole words
+    rows: Transition  # fields of ``words`` as views, with leading axes R and capacity
+    cursor: Int[Tensor, ""]  # next slot to be written
+    size: Int[Tensor, ""]  # slots written so far
 
     @property
     def capacity(self) -> int:
@@ -54,10 +47,7 @@ def allocate(example: Transition, capacity: int) -> Ring:
 
 
 def allocate_words(example: Transition, count: int, **options: Any) -> tuple[Int[Tensor, "R count words"], Transition]:
-    """Reserve zeroed words for ``count`` rows per run like ``example`` (leading axes R N), and view their fields.
-
-    ``options`` are those of ``torch.zeros``: device, pinning.
-    """
+    """Reserve zeroed words for ``count`` rows per run like ``example`` (leading axes R N), and view their fields."""
     sizes = _sizes(example)
     words = torch.zeros((example.reward.shape[0], count, sum(sizes)), dtype=torch.int64, **options)
     parts = iter(words.split(sizes, -1))
@@ -104,10 +94,7 @@ def add(ring: Ring, rows: Transition) -> None:
 
 
 def choose(ring: Ring, noise: Int[Tensor, "R N"]) -> Int[Tensor, "R N"]:
-    """Turn int64 noise into uniformly distributed slots (host sync if the ring is on the host).
-
-    The ring must not be empty (slot 0 would be returned).
-    """
+    """Turn int64 noise into uniformly distributed slots of a ring with rows (host sync if it is on the host)."""
     return noise.to(ring.size.device).remainder(ring.size.clamp(min=1))
 
 

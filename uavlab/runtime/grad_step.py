@@ -50,10 +50,7 @@ def values_of(parts: Sequence[Any]) -> list[Any]:
 
 
 def split_rows(inputs: Sequence[Any], pieces: int) -> list[tuple[float, list[Any]]]:
-    """Return each piece's share of the rows, and the inputs with every ``Rows`` replaced by its part.
-
-    There is at most one piece per row.
-    """
+    """Return each piece's share of the rows, and the inputs with their parts; there is at most one piece per row."""
     rows = count_rows(inputs) if pieces > 1 else 1
     if rows == 1:
         return [(1.0, values_of(inputs))]
@@ -95,23 +92,14 @@ def join_rows(parts: Sequence[Any], axis: int) -> Any:
 
 @dataclass
 class Microbatcher:
-    """Splits the batches of one function into pieces: more each time memory is refused, never fewer again.
-
-    Attributes:
-        pieces: Pieces of a batch.
-        retries: Every retry as a record (``what, phase, from, to``), of all microbatchers of a run in one list.
-        phase: The phase under way, for messages and records.
-    """
+    """Splits the batches of one function into pieces: more each time memory is refused, never fewer again."""
 
     pieces: int = 1
-    retries: list[dict[str, Any]] = field(default_factory=list)
-    phase: str = "forward"
+    retries: list[dict[str, Any]] = field(default_factory=list)  # records of all microbatchers of a run
+    phase: str = "forward"  # under way, for messages and records
 
     def call(self, fn: Callable, what: str, axis: int, *inputs: Any) -> Any:
-        """Call a pure function with its batch split; ``axis`` of its result counts rows, ``what`` is its name.
-
-        Compiled code does not split it.
-        """
+        """Call a pure function with its batch split, but in compiled code; ``axis`` of its result counts rows."""
         if torch.compiler.is_compiling():
             return fn(*values_of(inputs))
 
@@ -130,12 +118,8 @@ class Microbatcher:
     ) -> T:
         """Call ``attempt(pieces)``, again with twice as many pieces each time memory is refused, down to single rows.
 
-        Args:
-            what: Name of the batch in messages.
-            attempt: Changes nothing unless it returns.
-            inputs: Arguments of the attempt, ``Rows`` among them.
-            other_bytes: Other memory in use, by name.
-            split: Whether more pieces need less memory; if not, try once more with the same number.
+        It changes nothing unless it returns. Without ``split``, more pieces need no less memory, and it is tried once
+        more with the same number. Messages name ``what`` it is, its inputs and other memory in use.
         """
         first = True
         while True:

@@ -287,9 +287,7 @@ class Weighted(Transition):
 
 
 def weigh(data: Transition, ranks: Ranks = ALONE) -> Transition:
-    """Turn marks of live agents, if there are any, into weights; an agent without a live row has no weight.
-
-    Means are over the rows of all ``ranks``.
+    """Turn marks of live agents, if there are any, into weights, whose means are over the rows of all ``ranks``.
 
     Where an agent is not live its action becomes 0, or its move -1, whose one-hot vector is zeros.
     """
@@ -329,12 +327,7 @@ MEMORY = 1000  # batches
 
 
 class RewardScale:
-    """The mean square of each agent's rewards.
-
-    Attributes:
-        square: Mean square.
-        count: Batches so far.
-    """
+    """The mean square of each agent's rewards, and the number of batches so far."""
 
     def __init__(self, runs: int, agents: int, like: Tensor) -> None:
         self.square, self.count = like.new_zeros(runs, agents), like.new_zeros(())
@@ -342,10 +335,7 @@ class RewardScale:
     def follow(
         self, reward: Float[Tensor, "R N A"], weight: Float[Tensor, "R A N"] | None = None, ranks: Ranks = ALONE
     ) -> Float[Tensor, "R A"]:
-        """Take a batch of rewards, of all ``ranks``, into account, in place; return factors that multiply rewards.
-
-        The factor of an agent that never had a reward is 1.
-        """
+        """Take a batch of rewards into account, in place; return factors of rewards, 1 where there never was one."""
         self.count.add_(1)
         mean = ranks.mean(row_mean(reward.square().transpose(1, 2), weight))
         self.square.add_((mean - self.square) / self.count.clamp_max(MEMORY))
@@ -365,10 +355,7 @@ TINY = torch.finfo(torch.float32).tiny
 
 
 def target_entropy(config: MASACConfig, spec: EnvSpec) -> float | tuple[float, ...]:
-    """Return the entropy to which temperatures regulate policies (nats per agent): one for all, or one for each.
-
-    Where agents choose, it is that without masks.
-    """
+    """Return the entropy to which temperatures regulate policies without masks (nats): of all agents, or of each."""
     if config.target_entropy is not None:
         return config.target_entropy
     each = tuple(math.log(own) * SHARE if spec.choices else -float(own) for own in own_actions(spec))
@@ -480,10 +467,7 @@ class MASAC:
         return tensors[0].view(self.runs, count, -1)
 
     def policy(self, spec: EnvSpec, explore: bool = False) -> Policy:
-        """Return the policy in training, for a team of any size; it is stochastic with or without ``explore``.
-
-        It evaluates all agents at once or, with ``acting=loop``, in turn.
-        """
+        """Return the policy in training, for a team of any size; it is stochastic with or without ``explore``."""
         networks = assign_networks(self.spec, spec, self.config.share)
         padding = padded_actions(spec, self.updates.device)
 

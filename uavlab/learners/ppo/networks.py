@@ -31,23 +31,14 @@ def _create_networks(team: Any) -> None:
 
 @dataclass(frozen=True)
 class TeamOnVectors:
-    """Base of the networks of a team that observes vectors, and acts by Gaussians or chooses moves.
+    """Base of the networks of a team that observes vectors, and acts by Gaussians or chooses moves."""
 
-    Attributes:
-        obs: Observation features (O).
-        outputs: Outputs of an actor (E): means and log standard deviations, or logits of moves.
-        hidden: Width of the hidden layers.
-        networks: Index of each agent's actor.
-        critics: Index of each agent's critic.
-        central: Whether critics observe all agents; otherwise one agent.
-    """
-
-    obs: int
-    outputs: int
+    obs: int  # features (O)
+    outputs: int  # of an actor (E): means and log standard deviations, or logits of moves
     hidden: int
-    networks: tuple[int, ...]
-    critics: tuple[int, ...]
-    central: bool
+    networks: tuple[int, ...]  # index of each agent's actor
+    critics: tuple[int, ...]  # index of each agent's critic
+    central: bool  # whether critics observe all agents; otherwise one agent
 
     def __post_init__(self) -> None:
         """Create the networks."""
@@ -60,12 +51,10 @@ class TeamOnVectors:
 
     @cached_property
     def actor_net(self) -> Any:
-        """The network of an actor."""
         raise NotImplementedError
 
     @cached_property
     def critic_net(self) -> Any:
-        """The network of a critic."""
         raise NotImplementedError
 
     @property
@@ -106,12 +95,10 @@ class VectorTeam(TeamOnVectors):
 
     @cached_property
     def actor_net(self) -> StackedMLP:
-        """The network of an actor."""
         return StackedMLP(self.obs, self.hidden, self.outputs)
 
     @cached_property
     def critic_net(self) -> StackedMLP:
-        """The network of a critic."""
         return StackedMLP(self.seen, self.hidden, 1)
 
     def act(self, theta: Float[Tensor, "G P"], obs: Tensor | ChoiceObs) -> Float[Tensor, "R N A E"]:
@@ -136,30 +123,20 @@ class VectorTeam(TeamOnVectors):
 
 @dataclass(frozen=True)
 class EntityTeam(VectorTeam):
-    """Networks of agents that observe entities and choose pairs of them.
-
-    Attributes:
-        entities: Layout of observations and moves.
-        heads: Heads of attention.
-        layers: Layers of attention.
-        recompute: See ``StackedAttention``.
-        positions: Whether they see how entities lie from each other.
-    """
+    """Networks of agents that observe entities and choose pairs of them."""
 
     entities: Entities
     heads: int
     layers: int
-    positions: bool = True
-    recompute: float = math.inf
+    positions: bool = True  # whether they see how entities lie from each other
+    recompute: float = math.inf  # see ``StackedAttention``
 
     @cached_property
     def actor_net(self) -> StackedAttention:  # type: ignore[override]
-        """The network of an actor."""
         return self._net(pairs=True)
 
     @cached_property
     def critic_net(self) -> StackedAttention:  # type: ignore[override]
-        """The network of a critic."""
         return self._net(pairs=False)
 
     def _net(self, pairs: bool) -> StackedAttention:
@@ -173,20 +150,13 @@ class MapTeam:
     """Networks of a team that observes maps, alone or beside features; all agents share one actor and one critic.
 
     Actors see an agent's own maps and features.
-
-    Attributes:
-        spec: Observations and actions.
-        width: Channels of each convolution.
-        kernels: Side of each convolution's kernel (cells).
-        hidden: Width of the hidden layer after the convolutions.
-        central: Whether the critic also observes the team's maps, and the features of all agents.
     """
 
     spec: EnvSpec
-    width: int
-    kernels: tuple[int, ...]
-    hidden: int
-    central: bool
+    width: int  # channels of each convolution
+    kernels: tuple[int, ...]  # side of each convolution's kernel (cells)
+    hidden: int  # width of the layer after the convolutions
+    central: bool  # whether the critic also observes the team's maps, and the features of all agents
 
     def __post_init__(self) -> None:
         """Create the networks."""
@@ -209,7 +179,6 @@ class MapTeam:
 
     @cached_property
     def critic_net(self) -> StackedCNN:
-        """The network of the critic."""
         spec, agents = self.spec, self.spec.agents if self.central else 1
         return self._net(spec.obs + (spec.team if self.central else 0), 1, agents * spec.features)
 
@@ -289,22 +258,16 @@ def sequences_of(data: Steps, memory: Memory) -> Sequences:
 
 @dataclass(frozen=True)
 class RecurrentTeam(TeamOnVectors):
-    """Networks with memory of a team that observes vectors.
+    """Networks with memory of a team that observes vectors."""
 
-    Attributes:
-        memory: Units of the memory of an actor, and of a critic (M).
-    """
-
-    memory: int
+    memory: int  # units of an actor, and of a critic (M)
 
     @cached_property
     def actor_net(self) -> StackedGRU:
-        """The network of an actor."""
         return StackedGRU(self.obs, self.hidden, self.memory, self.outputs)
 
     @cached_property
     def critic_net(self) -> StackedGRU:
-        """The network of a critic."""
         return StackedGRU(self.seen, self.hidden, self.memory, 1)
 
     def act(self, theta: Float[Tensor, "G P"], steps: Sequences) -> Float[Tensor, "R N A E"]:
@@ -366,19 +329,12 @@ class RecurrentTeam(TeamOnVectors):
 
 @dataclass(frozen=True)
 class TeamMemoryPolicy:
-    """The policy of a team with memory.
-
-    Attributes:
-        function: (observations, noise, memory) -> actions and memory.
-        theta: Parameters of its networks.
-        agents: Agents (A).
-        units: Units of an agent's memory (M).
-    """
+    """The policy of a team with memory."""
 
     function: Callable[[Any, Tensor | None, Tensor], tuple[Tensor, Tensor]]
     theta: Tensor
     agents: int
-    units: int
+    units: int  # of an agent's memory (M)
 
     def initial(self, runs: int, worlds: int) -> Float[Tensor, "R W A M"]:
         """Return the memory at the start of an episode."""

@@ -202,10 +202,7 @@ def evaluate_actions(
     action: Tensor,
     padding: Bool[Tensor, "A D"] | None = None,
 ) -> tuple[Float[Tensor, "R N A"], Float[Tensor, "R N A"]]:
-    """Return log densities of actions and entropies of the policy; of a squashed Gaussian those before squashing.
-
-    Dimensions that are ``padding`` have neither.
-    """
+    """Return log densities of actions and entropies of the policy; of a squashed Gaussian those before squashing."""
     if action.is_floating_point():
         mean, log_std = split_gaussian(config, out)
         log_prob = squashed_log_prob(mean, log_std, action, padding)
@@ -388,16 +385,7 @@ class PPO(Learner):
     def __init__(
         self, config: MAPPOConfig, spec: EnvSpec, inputs: Any, rng: Streams, rt: Runtime, worlds: int = 1
     ) -> None:
-        """Draw the initial parameters.
-
-        Args:
-            config: Hyper-parameters.
-            spec: Shapes of the environment.
-            inputs: Mean and spread of observations that are vectors.
-            rng: Random streams of the runs.
-            rt: Runtime.
-            worlds: Worlds of each run (W).
-        """
+        """Draw the initial parameters; ``inputs`` is mean and spread of observations that are vectors."""
         self.config, self.spec, self.runs, self.acting = config, spec, len(rng.seeds), rt.toggles.acting
         self.ranks = rt.ranks
         self.team, self.padding = make_team(config, spec, spec), padded_actions(spec, rng.device)
@@ -497,10 +485,7 @@ class PPO(Learner):
         data: Steps,
         memory: Memory | None = None,
     ) -> tuple[Samples, Moments, Float[Tensor, "R W C M"] | None]:
-        """Compute advantages, normalised returns and old log densities of all rows, and the new moments of returns.
-
-        With memory, the third result is what critics remember after the last step.
-        """
+        """Compute the samples, the new moments of returns and, with memory, what critics remember at the end."""
         config, team, time = self.config, self.team, 1
         if memory is not None:
             data, time = tree_map(lambda leaf: leaf.transpose(1, 2), data), 2  # worlds are rows
@@ -601,10 +586,7 @@ def steps_of(rows: Samples) -> Samples:
 
 
 def means_of_steps(steps: Sequence[Mapping[str, Tensor]], taken: Bool[Tensor, "S R K"]) -> dict[str, Tensor]:
-    """Return the mean of each metric over the steps of an update; those of K actors over the steps that were kept.
-
-    ``step_share`` (R K) is the share of steps that were kept.
-    """
+    """Return the mean of each metric over the steps of an update; those of K actors over the steps that were kept."""
     counts = taken.sum((0, 2)).clamp_min(1)
     metrics = {"step_share": taken.to(steps[0]["kl"].dtype).mean(0)}
     for name in steps[0]:
