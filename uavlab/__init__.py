@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         ResourceError,
         UavlabError,
     )
-    from uavlab.core.protocols import Env, Learner, Policy
+    from uavlab.core.protocols import Env, Policy
     from uavlab.core.registry import Resume, scene
     from uavlab.core.rng import Streams
     from uavlab.core.types import (
@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from uavlab.experiment.transfer import Transfer
     from uavlab.experiment.tuning import Tuning, tuning
     from uavlab.interop import to_gymnasium, to_pettingzoo, to_torchrl
+    from uavlab.learners.learner import Learner
     from uavlab.measure import fit, profile
     from uavlab.nets.mlp import StackedMLP
     from uavlab.ops.geometry import constant
@@ -99,7 +100,7 @@ _NAMES = {
     "core.errors": (
         "UavlabError", "ConfigError", "FileError", "DivergedError", "ResourceError", "MissingPackageError"
     ),
-    "core.protocols": ("Env", "Learner", "Policy"),
+    "core.protocols": ("Env", "Policy"),
     "core.registry": ("Resume", "scene"),
     "core.rng": ("Streams",),
     "core.types": (
@@ -115,6 +116,7 @@ _NAMES = {
     "experiment.tuning": ("Tuning", "tuning"),
     "workers.registration": ("external",),
     "interop": ("to_gymnasium", "to_pettingzoo", "to_torchrl"),
+    "learners.learner": ("Learner",),
     "measure": ("fit", "profile"),
     "nets.mlp": ("StackedMLP",),
     "ops.geometry": ("constant",),

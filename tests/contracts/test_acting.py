@@ -18,7 +18,7 @@ from tests.contracts.test_equality import CPU, NUMBERS, config, tasks
 from tests.support.execution_trace import Trace, execution_trace
 from tests.support.fake_device import Immediately, fake_device
 from tests.support.registries import registered
-from uavlab.collectors import entries
+from uavlab.collectors import world_source
 from uavlab.experiment import build
 from uavlab.learners.ppo import ppo
 from uavlab.replay import prefetch
@@ -72,7 +72,7 @@ def served_by(name: str, value: Any) -> tuple[str, str]:
     """Return an environment and a learner on which a toggle has an effect; those first that take least time."""
     fits = [case.values for case in tasks(own_code=False) if not case.marks]
     fits = sorted(fits, key=lambda fit: fit != ("leader_follower", "masac"))
-    return SERVED_BY.get((name, value)) or next(fit for fit in fits if name not in build.task(*fit).unserved)
+    return SERVED_BY.get((name, value)) or next(fit for fit in fits if name not in build.task(*fit).inapplicable)
 
 
 def execute(env: str, learner: str, fake: bool, **toggles: Any) -> Trace:
@@ -121,7 +121,7 @@ def check_acts(name: str, value: Any, run: Callable[..., Trace] = executed) -> N
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entries, "SURVEY_STEPS", 2)
+    monkeypatch.setattr(world_source, "SURVEY_STEPS", 2)
     monkeypatch.setattr(cuda_graph, "WARM_UP", WARM_UP)
     monkeypatch.setattr(ppo, "LARGE", 0)
     monkeypatch.setattr(flights, "simulate", simulated)

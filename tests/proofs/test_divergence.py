@@ -10,8 +10,8 @@ from torch import Tensor
 
 from tests.support.fixtures_config import train_tiny
 from tests.support.nan_injection import ENV, SITES, VALUES, WORLD, WORLDS, Seams, build, fine, inject, refused
-from uavlab.collectors.entries import survey
 from uavlab.collectors.off_policy import OffPolicyCollector
+from uavlab.collectors.world_source import survey
 from uavlab.core.protocols import CheckedTensors
 from uavlab.core.rng import Streams
 from uavlab.core.types import leaves

@@ -2,8 +2,7 @@
 
 import torch
 
-from uavlab.collectors.entries import blank_row
-from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig
+from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig, blank_row
 from uavlab.core.protocols import Env, Policy
 from uavlab.core.rng import Streams
 from uavlab.core.types import tree_map

@@ -10,11 +10,12 @@ import torch
 
 from uavlab.benchmarks.timing import FEWEST, WARM_UP, median, ratio, time_call, time_in_turn
 from uavlab.core.errors import ConfigError
-from uavlab.core.protocols import Learner, initial_memory, step_policy
+from uavlab.core.protocols import initial_memory, step_policy
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
 from uavlab.experiment.run import Run
+from uavlab.learners.learner import Learner
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.stage_timer import Monitor, count_operators
 from uavlab.training import make_cycle

@@ -10,7 +10,7 @@ from uavlab.benchmarks.timing import median, ratio, time_call, time_in_turn
 from uavlab.experiment import build
 from uavlab.experiment.config import Config
 from uavlab.runtime.runtime import Runtime
-from uavlab.telemetry.window_source import WindowSource
+from uavlab.telemetry.window_source import WindowCollector
 from uavlab.training import make_cycle
 
 PARTS = ("loader", "model", "both")
@@ -20,8 +20,8 @@ MIB = 2**20
 
 
 def loading_calls(
-    config: Config, kind: type[WindowSource] | None = None
-) -> tuple[Runtime, WindowSource, dict[str, Callable[[], Any]]]:
+    config: Config, kind: type[WindowCollector] | None = None
+) -> tuple[Runtime, WindowCollector, dict[str, Callable[[], Any]]]:
     """Build the calls ``loader`` (``IN_A_ROW`` batches), ``model`` (an update on one batch) and ``both`` (a cycle).
 
     ``kind`` replaces the class of the window source.

@@ -3,19 +3,20 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, ClassVar, TypeVar, cast
 
 import torch
 from annotated_types import Ge, Le
 from jaxtyping import Bool
 from torch import Tensor
 
-from uavlab.collectors.world_source import WorldSource
+from uavlab.collectors.world_source import NO_LOGS, WorldCollector, agent_steps, survey, world_bytes
 from uavlab.core.protocols import CheckedTensors, Env, Policy, forget, initial_memory, step_policy
-from uavlab.core.registry import Resume
+from uavlab.core.registry import COLLECTORS, Resume, Settings
 from uavlab.core.rng import Streams, acting_noise
-from uavlab.core.types import Batch, LiveTransition, Steps, leaves, tree_map
+from uavlab.core.types import Batch, LiveTransition, Scale, Steps, leaves, tree_map
 from uavlab.envs.autoreset import Worlds
+from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.runtime import Runtime
 
 T = TypeVar("T")
@@ -36,12 +37,45 @@ class FixedLengthConfig:
     spares: Annotated[int, Ge(1), Le(1000)] = 8
 
 
-class FixedLengthCollector(WorldSource):
+class FixedLengthCollector(WorldCollector):
     """Steps R x W worlds for T steps with the learner's policy for each batch, and replaces those that end.
 
     An agent whose task ended is not live in the steps until its world ends. The memory of a policy, if it has one, goes
     on from batch to batch, and starts anew in worlds that are replaced.
     """
+
+    settings = FixedLengthConfig
+    lacks: ClassVar[Mapping[str, str]] = {
+        "replay": "this learner takes new steps for each update and has no replay",
+        "logs": NO_LOGS,
+    }
+
+    @classmethod
+    def measure_inputs(cls, config: Settings, rng: Streams, rt: Runtime) -> Scale | None:
+        spec = config.env.spec
+        observes_vectors = not spec.side or spec.features > 0
+        return survey(config.env, rng, rt.ranks) if observes_vectors else None
+
+    @classmethod
+    def build(
+        cls, config: Settings, env: Env, inputs: Any, learner: Any, snapshot: Any, rng: Streams, rt: Runtime
+    ) -> "FixedLengthCollector":
+        require_memory(_bytes(config), "worlds", "worlds, rollout_steps, spares or runs", rt.device)
+        return cls(env, learner.policy(env.spec, explore=True), config.source, rng, rt, config.run.log_episodes)
+
+    @classmethod
+    def plan(cls, config: Settings) -> dict[str, Any]:
+        source, updates = config.source, config.run.updates
+        steps = None if updates is None else updates * source.rollout_steps * source.worlds
+        return {
+            "world_steps_per_run": steps,
+            "agent_steps_per_run": None if steps is None else steps * config.env.spec.agents,
+            "world_bytes": _bytes(config),
+        }
+
+    @classmethod
+    def data_per_update(cls, config: Settings) -> tuple[int, str]:
+        return agent_steps(config, config.source.rollout_steps)
 
     def __init__(
         self, env: Env, policy: Policy, config: FixedLengthConfig, rng: Streams, rt: Runtime, tally: bool = False
@@ -137,3 +171,14 @@ def _floats(trees: list[tuple[str, Any]]) -> list[tuple[str, Tensor]]:
     """Return the floating point tensors of trees by name."""
     named = [item for name, tree in trees for item in leaves(tree, name)]
     return [(name, leaf) for name, leaf in named if leaf.is_floating_point()]
+
+
+def _bytes(config: Settings) -> int:
+    """Return the bytes of worlds before and after a step, of those in reserve, and of the observations of a batch."""
+    env, source = config.env, config.source
+    obs = env.observe(env.initial(torch.zeros(1, env.spec.initial_noise)))
+    batch = 2 * source.rollout_steps * sum(leaf.nbytes for _, leaf in leaves(obs))
+    return ((2 + source.spares) * world_bytes(env) + batch) * source.worlds * config.run.runs
+
+
+COLLECTORS.register("fixed_length", FixedLengthCollector)

@@ -2,53 +2,46 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import torch
 from annotated_types import Ge, Le
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from uavlab.collectors.world_source import WorldSource
-from uavlab.core.protocols import CheckedTensors, Env, Policy
-from uavlab.core.registry import Resume
+from uavlab.collectors.world_source import NO_LOGS, WorldCollector, agent_steps, random_actions, survey
+from uavlab.core.errors import ConfigError
+from uavlab.core.protocols import CheckedTensors, Env, Policy, RecurrentPolicy, Trial
+from uavlab.core.registry import COLLECTORS, Resume, Settings
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import (
     Batch,
-    EnvSpec,
+    LiveTransition,
+    Scale,
     Transition,
     Update,
     features_of,
     leaves,
     load_leaves,
-    padded_actions,
     tree_map,
 )
-from uavlab.envs.autoreset import Worlds, advance
-from uavlab.ops.action_sampling import random_moves, without_padding
-from uavlab.replay.buffer import ByStage, Returns, Store, take_returns
+from uavlab.envs.autoreset import Worlds, advance, start_worlds
+from uavlab.envs.staged import Staged
+from uavlab.replay.buffer import ByStage, Returns, Store, Uniform, host_transfer, take_returns
 from uavlab.replay.prefetch import Prefetcher
-from uavlab.replay.prioritized import PriorityConfig
-from uavlab.replay.ring import Ring
+from uavlab.replay.prioritized import ByPriority, PriorityConfig
+from uavlab.replay.ring import Ring, row_bytes
 from uavlab.replay.segments import cut, paste, plan
+from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.runtime import Runtime
-
-
-def random_actions(spec: EnvSpec, rng: Streams, name: str, obs: Any) -> Tensor:
-    """Draw uniformly random actions (B A D), or legal moves (B A), for worlds with observations ``obs`` (B ...)."""
-    count = len(leaves(obs)[0][1]) // len(rng.seeds)
-    if spec.choices:
-        return random_moves(obs, rng.uniform(name, count, spec.agents).flatten(0, 1))
-    action = 2 * rng.uniform(name, count, spec.agents, spec.action).flatten(0, 1) - 1
-    return without_padding(action, padded_actions(spec, action.device))
-
 
 T = TypeVar("T")
 
 POOL_DEPTH = 8  # initial states in reserve for each world
 POOL_STEPS = 32  # steps between refills; a world that ends more than ``POOL_DEPTH`` times in them repeats a start
+TRIAL_STEPS = 100  # most random steps of each world of a trial
 
 
 @dataclass(frozen=True)
@@ -70,7 +63,7 @@ class ReplayConfig(PriorityConfig):
     learning_starts: Annotated[int, Ge(1), Le(10**9)] = 2_048
 
 
-class OffPolicyCollector(WorldSource):
+class OffPolicyCollector(WorldCollector):
     """Steps R x W worlds with the learner's policy, stores every transition, and draws batches.
 
     A round is ``interval`` cycles of ``world_steps`` steps, followed by ``interval`` x ``ratio`` updates. With
@@ -78,6 +71,57 @@ class OffPolicyCollector(WorldSource):
     ``overlap`` the steps of a round run in a thread during its updates, with the policy at the beginning of the round;
     their rows are stored at its end. Results never depend on timing.
     """
+
+    settings = ReplayConfig
+    replay = True
+    lacks: ClassVar[Mapping[str, str]] = {"logs": NO_LOGS}
+
+    @classmethod
+    def measure_inputs(cls, config: Settings, rng: Streams, rt: Runtime) -> Scale:
+        return survey(config.env, rng, rt.ranks)
+
+    @classmethod
+    def build(
+        cls,
+        config: Settings,
+        env: Env,
+        inputs: Any,
+        learner: Any,
+        snapshot: Callable[[], Policy],
+        rng: Streams,
+        rt: Runtime,
+    ) -> "OffPolicyCollector":
+        policy, steps = learner.policy(env.spec, explore=True), getattr(config.learner, "n_step", 1)
+        if isinstance(policy, RecurrentPolicy):
+            raise ConfigError(
+                "off_policy: got a policy with memory, which replay does not hold; collect by fixed_length."
+            )
+        returns = Returns(steps, config.learner.gamma, config.source.worlds) if steps > 1 else None
+        replay, tally = make_store(config, rng, rt), config.run.log_episodes
+        return cls(env, policy, config.source, rng, rt, replay, snapshot, returns, tally)
+
+    @classmethod
+    def plan(cls, config: Settings) -> dict[str, Any]:
+        replay, toggles, run = config.source, config.toggles, config.run
+        cycles = -(-(run.updates or 0) // (toggles.interval * toggles.ratio)) * toggles.interval  # whole rounds
+        steps = None if run.updates is None else cycles * replay.world_steps * replay.worlds + replay.learning_starts
+        return {
+            "world_steps_per_run": steps,
+            "agent_steps_per_run": None if steps is None else steps * config.env.spec.agents,
+            "replay_bytes": replay_bytes(example_env(config), replay, run.runs),
+        }
+
+    @classmethod
+    def data_per_update(cls, config: Settings) -> tuple[int, str]:
+        return agent_steps(config, config.source.world_steps)
+
+    @classmethod
+    def trial(cls, config: Settings) -> Trial:
+        """Return the run with fewer random steps before its first update."""
+        source = config.source
+        few = min(source.learning_starts, TRIAL_STEPS * source.worlds)
+        apart = f"{source.learning_starts:,} random steps" if few < source.learning_starts else ""
+        return Trial(replace(config, source=replace(source, learning_starts=few)), apart=apart)
 
     def __init__(
         self,
@@ -328,3 +372,55 @@ class OffPolicyCollector(WorldSource):
             return Batch(self._take(index), index, weight)
         data, discount = take_returns(self.returns, self.ring, self._take, index)
         return Batch(data, index, weight, discount=discount)
+
+
+def make_store(config: Settings, rng: Streams, rt: Runtime) -> Store:
+    """Allocate replay on the device or the host, uniform or prioritized."""
+    toggles, replay, env, runs = rt.toggles, config.source, example_env(config), len(rng.seeds)
+    here = toggles.placement == "device"
+    device = rt.device if here else torch.device("cpu")
+    masses = 0 if toggles.priorities == "off" else 8 * replay.capacity * runs
+    require_memory(replay_bytes(env, replay, runs) + masses, "replay", "capacity or runs", device)
+    noise = torch.zeros(runs * replay.worlds, env.spec.initial_noise, dtype=rng.dtype, device=device)
+    worlds = start_worlds(env, noise)
+    example = tree_map(lambda leaf: leaf.unflatten(0, (runs, -1)), blank_row(env, worlds))
+    transfer = None if here else host_transfer(example, replay.batch, rt, toggles.placement == "pinned")
+    if config.run.curriculum is not None:
+        if toggles.priorities != "off":
+            raise ConfigError(
+                f"priorities: got {toggles.priorities} with a curriculum, whose batches hold fixed shares of stages; "
+                "expected priorities=off."
+            )
+        return ByStage(example, replay.capacity, transfer)
+    if toggles.priorities == "off":
+        return Uniform(example, replay.capacity, transfer)
+    return ByPriority(example, replay.capacity, replay, toggles.priorities, transfer, config.run.updates, rt.ranks)
+
+
+def blank_row(env: Env, worlds: Worlds) -> Transition:
+    """Return one transition per world, for its shapes and types."""
+    spec, seen = env.spec, features_of(worlds.obs)
+    zero = seen.new_zeros(len(worlds.replaced), spec.agents)
+    row = {
+        "obs": worlds.obs,
+        "action": zero.long() if spec.choices else zero[..., None].expand(-1, -1, spec.action),
+        "reward": zero,
+        "next_obs": worlds.obs,
+        "terminated": zero.bool(),
+        "truncated": zero[:, 0].bool(),
+        "stage_number": worlds.stage_number,
+    }
+    return LiveTransition(**row, live=zero.bool()) if spec.deaths else Transition(**row)
+
+
+def replay_bytes(env: Env, config: ReplayConfig, runs: int) -> int:
+    row = blank_row(env, start_worlds(env, torch.zeros(1, env.spec.initial_noise)))
+    return row_bytes(tree_map(lambda leaf: leaf[None], row)) * config.capacity * runs
+
+
+def example_env(config: Settings) -> Any:
+    """Return an environment whose worlds have all parts that those of a run have."""
+    return config.env if config.run.curriculum is None else Staged(config.env, (config.env,))
+
+
+COLLECTORS.register("off_policy", OffPolicyCollector)

@@ -1,20 +1,71 @@
-"""What collectors share whose worlds go on from batch to batch: worlds, new ones in reserve, and their stages."""
+"""What collectors share: worlds that go on from batch to batch, and measurements before there are any."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.core.protocols import CheckedTensors, Env, Source
+from uavlab.core.protocols import CheckedTensors, Collector, Env
+from uavlab.core.registry import Settings
 from uavlab.core.rng import Streams
-from uavlab.core.types import leaves, load_leaves, tree_map
-from uavlab.envs.autoreset import Pool, Worlds, advance, make_pool, start_worlds
+from uavlab.core.types import EnvSpec, Scale, features_of, leaves, load_leaves, padded_actions, tree_map
+from uavlab.envs.autoreset import Pool, Worlds, advance, make_pool, move, start_worlds
 from uavlab.envs.staged import first_stage, start_noise
 from uavlab.envs.tally import read_tally
+from uavlab.ops.action_sampling import random_moves, without_padding
+from uavlab.runtime.finite_check import require_finite
+from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.runtime.runtime import Runtime
 
 T = TypeVar("T")
+
+NO_LOGS = "this learner reads no logs"
+SURVEY_WORLDS, SURVEY_STEPS = 64, 64  # per run
+
+
+def random_actions(spec: EnvSpec, rng: Streams, name: str, obs: Any) -> Tensor:
+    """Draw uniformly random actions (B A D), or legal moves (B A), for worlds with observations ``obs`` (B ...)."""
+    count = len(leaves(obs)[0][1]) // len(rng.seeds)
+    if spec.choices:
+        return random_moves(obs, rng.uniform(name, count, spec.agents).flatten(0, 1))
+    action = 2 * rng.uniform(name, count, spec.agents, spec.action).flatten(0, 1) - 1
+    return without_padding(action, padded_actions(spec, action.device))
+
+
+def survey(env: Env, rng: Streams, ranks: Ranks = ALONE) -> Scale:
+    """Measure mean and standard deviation of observed vectors under random actions; constant features get scale 1.
+
+    Several ``ranks`` measure those of all their worlds together.
+    """
+    spec, runs = env.spec, len(rng.seeds)
+    worlds = start_worlds(env, rng.uniform("survey", SURVEY_WORLDS, spec.initial_noise).flatten(0, 1))
+    state, obs = worlds.state, worlds.obs
+    observations = []
+    for _ in range(SURVEY_STEPS):
+        action = random_actions(spec, rng, "survey", obs)
+        noise = rng.uniform("survey", SURVEY_WORLDS, spec.step_noise)
+        state, obs = move(env, state, action, noise.flatten(0, 1), obs)
+        observations.append(features_of(obs).unflatten(0, (runs, SURVEY_WORLDS)))
+    seen = torch.cat(observations, 1)
+    require_finite({"obs": (seen, "R N A O")})  # the initial weights of first layers depend on them
+    center, spread = ranks.mean(seen.mean(1)), seen.std(1)
+    if ranks.size > 1:
+        rows = seen.shape[1] * ranks.size
+        spread = (ranks.mean((seen - center[:, None]).square().mean(1)) * rows / (rows - 1)).sqrt()
+    return Scale(center=center, spread=torch.where(spread > 1e-3, spread, 1.0))
+
+
+def world_bytes(env: Env) -> int:
+    """Return the bytes of one world's state."""
+    state = env.initial(torch.zeros(1, env.spec.initial_noise))
+    return sum(leaf.nbytes for _, leaf in leaves(state))
+
+
+def agent_steps(config: Settings, steps: int) -> tuple[int, str]:
+    """Return how many agents of all runs are stepped in ``steps`` of their worlds, and the unit."""
+    return steps * config.source.worlds * config.run.runs * config.env.spec.agents, "agent-steps"
 
 
 def host_or_kernel(host_work: str, fn: Callable[..., Any], rt: Runtime) -> Callable[..., Any]:
@@ -22,7 +73,7 @@ def host_or_kernel(host_work: str, fn: Callable[..., Any], rt: Runtime) -> Calla
     return rt.time_stage(fn, "environment") if host_work else rt.kernel(fn, "environment")
 
 
-class WorldSource(Source):
+class WorldCollector(Collector):
     """R x W worlds, and a pool of new ones that replace those that end."""
 
     def __init__(self, env: Env, count: int, depth: int, rng: Streams, rt: Runtime, deaths: bool, tally: bool) -> None:

@@ -189,11 +189,11 @@ class TrainedPolicy:
 
         The policy of a run with one seed serves as that of each of ``seeds`` seeds.
         """
-        entry, learner, trained = self.config.task.entry, self.config.learner, self.config.env.spec
-        entry.require_same(learner, trained, env.spec)
+        algorithm, learner, trained = self.config.task.algorithm, self.config.learner, self.config.env.spec
+        algorithm.require_same(learner, trained, env.spec)
         chosen = self.parameters if run is None else self.parameters[run : run + 1]
         chosen = chosen if seeds in (None, len(chosen)) else chosen.expand(seeds, -1, -1).contiguous()
-        return entry.load_policy(learner, trained, env.spec, chosen)
+        return algorithm.load_policy(learner, trained, env.spec, chosen)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each logged update and seed of the stored run, as ``Run.rows``.
@@ -237,7 +237,7 @@ def load(folder: Path, device: Device | None = None, which: Which = "best") -> T
     score = best.get("score", torch.full((runs,), -math.inf))  # only whole teams have one
     if "parameters" not in best or not best["parameters"].isfinite().all() or len(score) != runs:
         raise FileError(f"{saved.path}: keeps no policy of finite numbers; evaluate another run, or train a new one.")
-    stored, wanted = best["parameters"].shape, config.task.entry.size(config.learner, config.env.spec)
+    stored, wanted = best["parameters"].shape, config.task.algorithm.size(config.learner, config.env.spec)
     if len(stored) != 3 or stored[0] != config.run.runs or stored[2] != wanted:
         raise FileError(
             f"{folder}: keeps policies of shape {tuple(stored)}, its settings describe {config.run.runs} run(s) of "

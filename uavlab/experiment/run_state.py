@@ -14,7 +14,6 @@ from torch import Tensor
 from uavlab.core.errors import FileError, RankError
 from uavlab.core.rng import is_shared
 from uavlab.core.text import quote
-from uavlab.experiment.build import local_names
 from uavlab.experiment.instruments import in_digest
 from uavlab.runtime.toggles import changes
 from uavlab.storage import checkpoint
@@ -252,7 +251,7 @@ def require_equal(run: "Run") -> None:
 def learner_digest(run: "Run") -> str:
     """Return a SHA-256 of a learner's state, without what belongs to the worlds of a rank."""
     state = run.learner.state_dict().items()
-    sums = {name: _tensor_digest(tensor) for name, tensor in state if name not in local_names(run.learner)}
+    sums = {name: _tensor_digest(tensor) for name, tensor in state if name not in run.learner.local}
     return hashlib.sha256(json.dumps(sums, sort_keys=True).encode()).hexdigest()
 
 
@@ -262,7 +261,7 @@ def adopt(run: "Run", saved: checkpoint.Checkpoint, streams: bool = True) -> Non
     ``streams=False`` leaves all streams as built.
     """
     own = {item.name: {name: tensor.clone() for name, tensor in item.read().items()} for item in items(run)}
-    local = {name: own["learner"][name] for name in local_names(run.learner) if name in own["learner"]}
+    local = {name: own["learner"][name] for name in run.learner.local if name in own["learner"]}
     shared = {name: state for name, state in saved.groups["streams"].items() if is_shared(name) or name == "salt"}
     groups = {name: state for name, state in saved.groups.items() if not name.startswith(SEGMENT)}
     groups |= {"source": own["source"], "learner": {**groups["learner"], **local}}
@@ -301,7 +300,7 @@ def parse_changes(value: Any) -> list[Change]:
 
 def about(run: "Run") -> About:
     """Return what TensorBoard and trackers show of a run besides its metrics; of several ranks, rank 0 is tracked."""
-    amount, unit = run.config.task.collector.pace(run.config)
+    amount, unit = run.config.task.collector.data_per_update(run.config)
     settings = run.config.values | (dict.fromkeys(OPENERS) if run.rt.ranks.rank else {})
     return About(settings, list(run.config.evaluation.score), {unit: amount}, str(run.rt.device))
 

@@ -93,7 +93,7 @@ def sweep_worlds(config: "Config", most: int = MOST, budget: int | None = None, 
         for _ in range(ROUNDS):
             for worlds in [worlds for worlds, (first, *_) in samples.items() if first >= enough]:
                 sample(worlds)
-    unit = config.task.collector.pace(config)[1]
+    unit = config.task.collector.data_per_update(config)[1]
     rates = {worlds: median(each[1:] or each) for worlds, each in samples.items()}  # the first one was a warm-up
     for worlds, rate in rates.items():
         say(f"worlds {worlds}: {rate:,.0f} {unit} per second")
@@ -109,7 +109,7 @@ def measure(config: "Config", worlds: int) -> tuple[float, float]:
         What the collector's ``pace`` counts, per second, and the time of the sample (s).
     """
     interval, ratio = config.toggles.interval, config.toggles.ratio  # turns of a round, and its updates by turn
-    pace, own = config.task.collector.pace(config)[0], config.source.worlds
+    pace, own = config.task.collector.data_per_update(config)[0], config.source.worlds
     steps = pace // (own * config.run.runs * config.env.spec.agents)
     least = math.ceil(POOL_STEPS / (steps * interval))
     rounds, seconds = _time_rounds(_turns(config, worlds), interval * ratio, least)

@@ -25,11 +25,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from uavlab.core.portable import Portable
-from uavlab.core.protocols import Learner, Policy
-from uavlab.core.registry import LEARNERS, LearnerEntry, Resume, Settings
+from uavlab.core.protocols import Policy
+from uavlab.core.registry import LEARNERS, Resume, Settings
 from uavlab.core.rng import Streams
 from uavlab.core.symptoms import Entropy, Symptoms, higher, longer_view, lower, move_range, times
 from uavlab.core.types import Batch, EnvSpec, MapObs, Rollout, Update, tensors, tree_map
+from uavlab.learners.learner import Learner
 from uavlab.nets.assignment import require_same_task
 from uavlab.nets.cnn import StackedCNN
 from uavlab.ops.action_sampling import masked_policy, open_moves_in_turn, sample_in_turn
@@ -101,8 +102,69 @@ class Samples:
     weight: Float[Tensor, "R N A"]
 
 
+SYMPTOMS = Symptoms(
+    entropy=Entropy("entropy", lambda config, spec: move_range(spec), "entropy_limit"),  # with exploration
+    loss="critic_loss",
+    returns="return",
+    remedies={
+        "entropy_high": (
+            lower("explore_to", 0.1, 0.02),
+            times("entropy", 0.1, least=1e-4),
+            times("lr", 3, most=1e-2),
+        ),
+        "entropy_low": (
+            lower("lr", 3e-3, 2e-4),
+            times("entropy", 10, least=0.01, most=0.1),
+            times("explore_to", 3, least=0.05, most=0.2),
+            times("lr", 0.3, least=1e-6),
+        ),
+        "loss_grows": (lower("gamma", 0.99, 0.99), times("critic_lr", 0.3, least=1e-6)),
+        "scores_still": (higher("lr", 1e-4, 2e-4), longer_view(), times("lr", 3, most=1e-2)),
+    },
+)
+
+
 class COMA(Learner):
     """A learner over R runs; its state is three matrices with a row for each run, two Adams and a count."""
+
+    settings = COMAConfig
+    collector = "on_policy"
+    inapplicable: ClassVar[dict[str, str]] = {"update": "this learner updates all agents at once; use update=batched"}
+    portable = Portable(layers=lambda config, spec: networks(config, spec)[0].by_layer)
+    symptoms = SYMPTOMS
+
+    @classmethod
+    def build(cls, config: Settings, inputs: Any, rng: Streams, rt: Runtime) -> "COMA":
+        require_memory(learner_bytes(config), "learner", "width, hidden, worlds or runs", rt.device)
+        return cls(config.learner, config.env.spec, rng, rt)
+
+    @classmethod
+    def load_policy(cls, hyper: Any, trained: Any, spec: Any, parameters: Float[Tensor, "R 1 P"]) -> Policy:
+        require_same_task(trained, spec)
+        net = networks(hyper, trained)[0]
+
+        @torch.no_grad()
+        def act(obs: MapObs, noise: Tensor | None) -> Tensor:
+            return choose(net, parameters[:, 0], obs, noise, 0.0)
+
+        return act
+
+    @classmethod
+    def unsupported(cls, spec: Any) -> str | None:
+        if not (isinstance(spec, EnvSpec) and spec.choices and spec.side):
+            return "COMA chooses among moves on square maps; this one has none"
+        return (
+            "its agents observe features beside their maps, COMA's networks take maps alone" if spec.features else None
+        )
+
+    @classmethod
+    def require_same(cls, hyper: Any, trained: Any, spec: Any) -> None:
+        require_same_task(trained, spec)
+
+    @classmethod
+    def plan(cls, config: Settings) -> dict[str, Any]:
+        updates, hyper = config.run.updates, config.learner
+        return {"gradient_steps_per_run": None if updates is None else updates * hyper.passes * hyper.minibatches}
 
     def __init__(self, config: COMAConfig, spec: EnvSpec, rng: Streams, rt: Runtime) -> None:
         self.config, self.spec, self.runs, self.acting = config, spec, len(rng.seeds), rt.toggles.acting
@@ -266,24 +328,6 @@ def choose(
     return sample_in_turn(logits, obs.legal, obs.target_cell, noise, explore)
 
 
-def load_policy(config: COMAConfig, trained: EnvSpec, team: EnvSpec, parameters: Float[Tensor, "R 1 P"]) -> Policy:
-    """Return the policy of saved parameters, for a team that may differ in size from the one trained."""
-    require_same_task(trained, team)
-    net = networks(config, trained)[0]
-
-    @torch.no_grad()
-    def act(obs: MapObs, noise: Tensor | None) -> Tensor:
-        return choose(net, parameters[:, 0], obs, noise, 0.0)
-
-    return act
-
-
-def build(config: Settings, data: None, rng: Streams, rt: Runtime) -> COMA:
-    """Build the learner."""
-    require_memory(learner_bytes(config), "learner", "width, hidden, worlds or runs", rt.device)
-    return COMA(config.learner, config.env.spec, rng, rt)
-
-
 def learner_bytes(config: Settings) -> int:
     """Return a lower bound of the learner's memory (bytes): networks, and the activations of one minibatch."""
     spec, hyper = config.env.spec, config.learner
@@ -293,55 +337,4 @@ def learner_bytes(config: Settings) -> int:
     return 4 * config.run.runs * (4 * actor.count + 5 * critic.count + activations)
 
 
-def plan(config: Settings) -> dict[str, int | None]:
-    """Count the gradient steps of a run."""
-    updates, hyper = config.run.updates, config.learner
-    return {"gradient_steps_per_run": None if updates is None else updates * hyper.passes * hyper.minibatches}
-
-
-def refusal(spec: object) -> str | None:
-    """Return why COMA cannot learn an environment; None if it can."""
-    if not (isinstance(spec, EnvSpec) and spec.choices and spec.side):
-        return "COMA chooses among moves on square maps; this one has none"
-    return "its agents observe features beside their maps, COMA's networks take maps alone" if spec.features else None
-
-
-SYMPTOMS = Symptoms(
-    entropy=Entropy(
-        "entropy", lambda config, spec: move_range(spec), "entropy_limit"
-    ),  # of the policy mixed with a uniform one
-    loss="critic_loss",
-    returns="return",
-    remedies={
-        "entropy_high": (
-            lower("explore_to", 0.1, 0.02),
-            times("entropy", 0.1, least=1e-4),
-            times("lr", 3, most=1e-2),
-        ),
-        "entropy_low": (
-            lower("lr", 3e-3, 2e-4),
-            times("entropy", 10, least=0.01, most=0.1),
-            times("explore_to", 3, least=0.05, most=0.2),
-            times("lr", 0.3, least=1e-6),
-        ),
-        "loss_grows": (lower("gamma", 0.99, 0.99), times("critic_lr", 0.3, least=1e-6)),
-        "scores_still": (higher("lr", 1e-4, 2e-4), longer_view(), times("lr", 3, most=1e-2)),
-    },
-)
-
-LEARNERS.register(
-    "coma",
-    LearnerEntry(
-        settings=COMAConfig,
-        collector="on_policy",
-        build=build,
-        load_policy=load_policy,
-        size=lambda config, spec: networks(config, spec)[0].count,
-        refusal=refusal,
-        require_same=lambda config, trained, spec: require_same_task(trained, spec),
-        plan=plan,
-        portable=Portable(layers=lambda config, spec: networks(config, spec)[0].by_layer),
-        symptoms=SYMPTOMS,
-        unserved={"update": "this learner updates all agents at once; use update=batched"},
-    ),
-)
+LEARNERS.register("coma", COMA)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from uavlab.benchmarks.registry import Record, suite
 from uavlab.benchmarks.timing import WARM_UP, median, ratio, time_call
-from uavlab.collectors.entries import blank_row
+from uavlab.collectors.off_policy import blank_row
 from uavlab.core.types import tree_map
 from uavlab.envs.autoreset import start_worlds
 from uavlab.envs.leader_follower.env import LeaderFollower

@@ -15,9 +15,9 @@ import uavlab as ul
 from tests.support.cli_runner import uavlab
 from tests.support.plain_collector import collector
 from tests.support.registries import outside, registered_outside
-from uavlab.collectors.entries import survey
 from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig
 from uavlab.collectors.on_policy import OnPolicyCollector, RolloutConfig
+from uavlab.collectors.world_source import survey
 from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.core.types import tensors

@@ -15,8 +15,8 @@ from tests.support.devices import DEVICES, capture
 from tests.support.fake_device import fake_device
 from tests.support.lockstep import ThreadRank, together
 from tests.support.plain_collector import collector
-from uavlab.collectors.entries import survey
 from uavlab.collectors.off_policy import ReplayConfig
+from uavlab.collectors.world_source import survey
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch
 from uavlab.envs.leader_follower.env import LeaderFollower

@@ -14,8 +14,8 @@ from tests.support.changes import APPLY, BROKEN, Tables, change_errors, gradient
 from tests.support.devices import DEVICES
 from tests.support.plain_collector import collector
 from tests.support.sync_debug import sync_debug
-from uavlab.collectors.entries import survey
 from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig
+from uavlab.collectors.world_source import survey
 from uavlab.core.errors import DivergedError
 from uavlab.core.rng import Streams
 from uavlab.envs.leader_follower.env import LeaderFollower

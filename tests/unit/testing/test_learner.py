@@ -1,7 +1,6 @@
 """The check of learners on our own, on one from outside, and on learners each broken in one place."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -323,6 +322,6 @@ def test_wrong_arguments(arguments: tuple[Any, ...], message: str) -> None:
     ],
 )
 def test_a_description_of_what_does_not_exist(symptoms: Symptoms, message: str) -> None:
-    LEARNERS["reinforce"] = replace(LEARNERS["reinforce"], symptoms=symptoms)
+    LEARNERS["reinforce"] = type("Reinforce", (LEARNERS["reinforce"],), {"symptoms": symptoms})
     with pytest.raises(ConfigError, match=rf"reinforce\.symptoms: {message}"):
         check_learner("reinforce", "drift", updates=0)

@@ -19,6 +19,7 @@ from torch import Tensor
 from uavlab.core.rng import Streams
 from uavlab.core.types import EnvSpec, Scale, Transition, features_of, tree_map
 from uavlab.learners.masac.masac import (
+    FORMS,
     MASAC,
     MASACConfig,
     Network,
@@ -250,3 +251,6 @@ def values(pair: Network, obs: Float[Tensor, "N A O"], actions: Sequence[Tensor]
     """Evaluate both critics of one agent."""
     joint, layers = torch.cat([obs.flatten(1), *actions], -1), len(pair) // 2
     return torch.stack([evaluate(head, joint) for head in (pair[:layers], pair[layers:])])
+
+
+FORMS.update(dict.fromkeys(RUNGS, MASACLoop))

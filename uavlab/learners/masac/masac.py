@@ -44,6 +44,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
+from statistics import fmean
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -53,9 +55,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
+from uavlab.core.portable import Portable
 from uavlab.core.protocols import CheckedTensors, Policy
-from uavlab.core.registry import Resume
+from uavlab.core.registry import Resume, Settings
 from uavlab.core.rng import Streams, acting_noise
+from uavlab.core.symptoms import Entropy, Range, Remedy, Symptoms, higher, longer_view, lower, move_range, times
 from uavlab.core.types import (
     Batch,
     ChoiceObs,
@@ -70,11 +74,19 @@ from uavlab.core.types import (
     tensors,
     tree_map,
 )
+from uavlab.learners.learner import Learner
 from uavlab.nets.assignment import assign_networks
 from uavlab.nets.mlp import StackedMLP, by_network, of_agents, per_agent
-from uavlab.ops.action_sampling import sample_categorical, sample_moves, squashed_gaussian, without_padding
+from uavlab.ops.action_sampling import (
+    HALF_LOG_2PI,
+    sample_categorical,
+    sample_moves,
+    squashed_gaussian,
+    without_padding,
+)
 from uavlab.ops.schedules import linear
 from uavlab.runtime.grad_step import CompiledStep, GradientStep, Rows
+from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.runtime.runtime import Runtime
 
@@ -260,22 +272,6 @@ def squash(
     return squashed_gaussian(mean, log_std.clamp(config.log_std_low, config.log_std_high), noise, padding)
 
 
-def load_policy(config: MASACConfig, trained: EnvSpec, team: EnvSpec, parameters: Float[Tensor, "R K P"]) -> Policy:
-    """Return the policy of saved parameters, for a team that may differ in size from the one trained."""
-    networks, net = assign_networks(trained, team, config.share), actor_net(trained, config.hidden)
-    padding = padded_actions(team, parameters.device)
-
-    @torch.no_grad()
-    def policy(obs: Any, noise: Tensor | None) -> Tensor:
-        return act(net, config, parameters.flatten(0, 1), obs, noise, networks, padding)
-
-    return policy
-
-
-# Rows of teams whose agents may be absent or end before the others. An agent learns from the rows before its own end
-# alone. What it would do in other rows has no effect, so joint actions that critics evaluate hold zeros there.
-
-
 @tensors
 class Weighted(Transition):
     """Rows of a batch with the weight of each agent: 0 after its end, and 1 in the mean over the rows of the batch.
@@ -404,11 +400,114 @@ BY_NETWORK = ("actor", "temperature", "actor_norm", "alpha")  # tensors with one
 BY_PAIR = ("critic", "target.parameter", "q", "critic_loss", "critic_norm")  # the same for pairs of critics
 
 
-class MASAC:
+def entropy_range(config: MASACConfig, spec: EnvSpec) -> Range:
+    """Return the range of an agent's entropy: at most that of uniform actions in [-1, 1]^D, D log 2.
+
+    The lower end is that of the narrowest Gaussian in the middle, where squashing changes little. Of agents whose D
+    differ, it is the range of the mean.
+    """
+    if spec.choices:
+        return move_range(spec)
+    own = fmean(own_actions(spec))
+    return Range(own * min(config.log_std_low + HALF_LOG_2PI + 0.5, 0.0), own * math.log(2))
+
+
+def _usual_target(too_low: bool, config: MASACConfig, spec: EnvSpec) -> float | None:
+    """Return the usual target entropy, -D (its mean), if the one that is set is near an end of the range."""
+    low, high = entropy_range(config, spec)
+    target = config.target_entropy
+    if spec.choices or target is None:  # chosen for the moves
+        return None
+    return -fmean(own_actions(spec)) if (target < low / 2 if too_low else target > high / 2) else None
+
+
+SYMPTOMS = Symptoms(
+    entropy=Entropy("entropy", entropy_range, "entropy_limit", "target_share"),
+    loss="critic_loss",
+    remedies={
+        "target_high": (  # the default follows the legal moves
+            Remedy("target_entropy", lambda config, spec: None if config.target_entropy is None else "null"),
+        ),
+        "entropy_high": (
+            Remedy("target_entropy", partial(_usual_target, False)),
+            lower("alpha", 0.1, 0.1),
+            higher("alpha_lr", 3e-3, 1e-2),  # the temperature falls while the entropy is above its target
+            times("alpha", 0.1, least=1e-4),
+            times("reward_scale", 10, most=1e4),
+        ),
+        "entropy_low": (
+            Remedy("target_entropy", partial(_usual_target, True)),
+            times("alpha", 10, most=10.0),
+            times("reward_scale", 0.1, least=1e-4),
+        ),
+        "loss_grows": (
+            Remedy("target_entropy", partial(_usual_target, False)),  # out of reach, it raises the temperature for ever
+            lower("tau", 0.05, 0.01),
+            lower("gamma", 0.99, 0.99),
+            times("critic_lr", 0.3, least=1e-6),
+        ),
+        "scores_still": (higher("lr", 1e-4, 1e-3), longer_view(), times("reward_scale", 10, most=1e4)),
+    },
+)
+
+
+def learner_bytes(config: Settings) -> int:
+    """Return a lower bound of the learner's memory (bytes): networks, and the activations of the critics.
+
+    Every parameter has a gradient and two moments; critics also have targets.
+    """
+    spec, hyper, batch = config.env.spec, config.learner, config.source.batch
+    actors = len(set(assign_networks(spec, spec, hyper.share))) * actor_net(spec, hyper.hidden).count
+    pairs = len(set(assign_critics(spec, hyper.critic)))
+    critics = 2 * pairs * critic_net(spec, hyper.hidden, hyper.critic).count
+    activations = 2 * 2 * pairs * batch * hyper.hidden  # two critics of two layers
+    return 4 * config.run.runs * (4 * actors + 5 * critics + activations)
+
+
+class MASAC(Learner):
     """A learner over R runs. Its networks are rows of matrices: the state is four matrices and three Adams.
 
     Other forms (``Theta``) hold and evaluate networks in another way.
     """
+
+    settings = MASACConfig
+    collector = "off_policy"
+    inapplicable: ClassVar[dict[str, str]] = {}
+    portable = Portable(layers=lambda config, spec: actor_net(spec, config.hidden).by_layer)
+    symptoms = SYMPTOMS
+
+    @classmethod
+    def build(cls, config: Settings, inputs: Any, rng: Streams, rt: Runtime) -> "MASAC":
+        """Build the learner in the form that the toggle ``update`` selects."""
+        require_memory(learner_bytes(config), "learner", "hidden, batch or runs", rt.device)
+        return FORMS[rt.toggles.update](config.learner, config.env.spec, inputs, rng, rt)
+
+    @classmethod
+    def load_policy(cls, hyper: Any, trained: Any, spec: Any, parameters: Float[Tensor, "R K P"]) -> Policy:
+        networks, net = assign_networks(trained, spec, hyper.share), actor_net(trained, hyper.hidden)
+        padding = padded_actions(spec, parameters.device)
+
+        @torch.no_grad()
+        def policy(obs: Any, noise: Tensor | None) -> Tensor:
+            return act(net, hyper, parameters.flatten(0, 1), obs, noise, networks, padding)
+
+        return policy
+
+    @classmethod
+    def unsupported(cls, spec: Any) -> str | None:
+        if spec is None:  # ``check_env`` reports a class without a spec
+            return None
+        if not isinstance(spec, EnvSpec):
+            return "it has no team of agents"
+        return "its agents observe maps, MASAC's networks take vectors" if spec.side else None
+
+    @classmethod
+    def require_same(cls, hyper: Any, trained: Any, spec: Any) -> None:
+        assign_networks(trained, spec, hyper.share)
+
+    @classmethod
+    def assign_networks(cls, hyper: Any, spec: Any) -> tuple[int, ...]:
+        return assign_networks(spec, spec, hyper.share)
 
     def __init__(self, config: MASACConfig, spec: EnvSpec, inputs: Scale, rng: Streams, rt: Runtime) -> None:
         self.config, self.spec, self.runs, self.acting = config, spec, len(rng.seeds), rt.toggles.acting
@@ -857,3 +956,7 @@ def number_of(name: str) -> int:
     """Return the number before a name, 0 where there is none."""
     first = name.partition(".")[0]
     return int(first) if first.isdigit() else 0
+
+
+FORMS: dict[str, type[MASAC]] = {"vmap": MASACVmap, "batched": MASAC}
+"""Forms by the value of the toggle ``update``; the loop adds itself."""

@@ -24,6 +24,7 @@ Source:
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -32,10 +33,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.protocols import Learner, Policy
-from uavlab.core.registry import Resume
+from uavlab.core.portable import Portable
+from uavlab.core.protocols import Policy
+from uavlab.core.registry import Resume, Settings
 from uavlab.core.rng import Streams
-from uavlab.core.types import Batch, EnvSpec, Steps, Update, legal_of, padded_actions, tensors, tree_map
+from uavlab.core.symptoms import Entropy, Range, Symptoms, higher, longer_view, lower, move_range, times
+from uavlab.core.types import Batch, EnvSpec, Steps, Update, legal_of, own_actions, padded_actions, tensors, tree_map
+from uavlab.learners.learner import Learner
 from uavlab.learners.ppo.networks import (
     EntityTeam,
     MapTeam,
@@ -62,6 +66,7 @@ from uavlab.ops.minibatches import minibatches
 from uavlab.ops.returns import generalized_advantages
 from uavlab.ops.schedules import linear
 from uavlab.runtime.grad_step import Rows
+from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.runtime.runtime import Runtime
 
@@ -263,13 +268,6 @@ def sample_actions(
     return squashed_gaussian(mean, log_std, noise, padding)[0]
 
 
-def load_policy(config: MAPPOConfig, trained: EnvSpec, spec: EnvSpec, parameters: Float[Tensor, "R K P"]) -> Policy:
-    """Return the policy of saved parameters, for a team that may differ in size from the one trained."""
-    team, theta = make_team(config, trained, spec), parameters.flatten(0, 1)
-    padding = padded_actions(spec, parameters.device)
-    return make_policy(act_with_memory if config.memory else choose_actions, team, config, theta, padding)
-
-
 def make_policy(
     function: Callable[..., Any],
     team: Team,
@@ -373,6 +371,47 @@ class Samples:
     critic_weight: Float[Tensor, "R N A"]
 
 
+def entropy_range(config: MAPPOConfig, spec: EnvSpec) -> Range:
+    """Return the range of an agent's entropy: of moves, or of Gaussians before squashing, whose width is bounded.
+
+    Of agents with different numbers of action dimensions, it is the range of the mean over actors.
+    """
+    if spec.choices:
+        return move_range(spec)
+    own = fmean(dict(zip(make_team(config, spec, spec).networks, own_actions(spec), strict=True)).values())
+    low, high = (own * (end + HALF_LOG_2PI + 0.5) for end in (config.log_std_low, config.log_std_high))
+    return Range(low, high)
+
+
+SYMPTOMS = Symptoms(
+    entropy=Entropy("entropy", entropy_range, "entropy_limit"),
+    loss="critic_loss",
+    returns="return",
+    remedies={
+        "entropy_high": (
+            times("entropy", 0.1, least=1e-4),
+            times("entropy_to", 0.1, least=1e-4),
+            times("lr", 3, most=1e-2),
+        ),
+        "entropy_low": (
+            lower("lr", 3e-3, 3e-4),
+            times("entropy", 10, least=0.01, most=0.1),
+            times("entropy_to", 10, least=0.01, most=0.1),
+            times("lr", 0.3, least=1e-6),
+        ),
+        "loss_grows": (lower("gamma", 0.99, 0.99), times("critic_lr", 0.3, least=1e-6)),
+        "scores_still": (higher("lr", 1e-4, 3e-4), longer_view(), times("lr", 3, most=1e-2)),
+    },
+)
+
+
+def learner_bytes(config: Settings) -> int:
+    """Return a lower bound of the learner's memory (bytes): networks with gradients and two moments."""
+    team = make_team(config.learner, config.env.spec, config.env.spec)
+    actors, critics = (len(set(each)) for each in (team.networks, team.critics))
+    return 16 * config.run.runs * (actors * team.actor_net.count + critics * team.critic_net.count)
+
+
 class PPO(Learner):
     """A learner over R runs; its state is two matrices with a row for each network, two Adams, moments and a count.
 
@@ -381,6 +420,44 @@ class PPO(Learner):
     """
 
     local = ("critic_memory",)
+    settings: ClassVar[type[MAPPOConfig]] = MAPPOConfig
+    collector = "fixed_length"
+    inapplicable: ClassVar[dict[str, str]] = {"update": "this learner updates all agents at once; use update=batched"}
+    portable = Portable(
+        layers=lambda config, spec: make_team(config, spec, spec).actor_net.by_layer,
+        memory=lambda config: config.memory,
+    )
+    symptoms = SYMPTOMS
+
+    @classmethod
+    def build(cls, config: Settings, inputs: Any, rng: Streams, rt: Runtime) -> "PPO":
+        require_memory(learner_bytes(config), "learner", "width, hidden, worlds or runs", rt.device)
+        return cls(config.learner, config.env.spec, inputs, rng, rt, config.source.worlds)
+
+    @classmethod
+    def load_policy(cls, hyper: Any, trained: Any, spec: Any, parameters: Float[Tensor, "R K P"]) -> Policy:
+        team, theta = make_team(hyper, trained, spec), parameters.flatten(0, 1)
+        padding = padded_actions(spec, parameters.device)
+        return make_policy(act_with_memory if hyper.memory else choose_actions, team, hyper, theta, padding)
+
+    @classmethod
+    def unsupported(cls, spec: Any) -> str | None:
+        if spec is None:  # ``check_env`` reports a class without a spec
+            return None
+        return None if isinstance(spec, EnvSpec) else "it has no team of agents"
+
+    @classmethod
+    def require_same(cls, hyper: Any, trained: Any, spec: Any) -> None:
+        make_team(hyper, trained, spec)
+
+    @classmethod
+    def plan(cls, config: Settings) -> dict[str, Any]:
+        updates, hyper = config.run.updates, config.learner
+        return {"gradient_steps_per_run": None if updates is None else updates * hyper.epochs * hyper.minibatches}
+
+    @classmethod
+    def assign_networks(cls, hyper: Any, spec: Any) -> tuple[int, ...]:
+        return make_team(hyper, spec, spec).networks
 
     def __init__(
         self, config: MAPPOConfig, spec: EnvSpec, inputs: Any, rng: Streams, rt: Runtime, worlds: int = 1
@@ -576,6 +653,12 @@ class PPO(Learner):
         actors, actor_norm = self.actor(self._actor_loss, self.actor.parameter, Rows(rows, 1), beta, *noise)
         norm = actor_norm.view(self.runs, -1)
         return {**critics, **actors, "critic_norm": critic_norm.view(self.runs, -1).amax(1), "actor_norm": norm}
+
+
+class IPPO(PPO):
+    """PPO with critics of one agent, by its other defaults."""
+
+    settings = IPPOConfig
 
 
 def steps_of(rows: Samples) -> Samples:

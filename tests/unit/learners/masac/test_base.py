@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from tests.support.update_rungs import KINDS, Kind, Side, toggled
-from uavlab.collectors.entries import survey
+from uavlab.collectors.world_source import survey
 from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Update
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.learners.masac import FORMS
 from uavlab.learners.masac.loop import MASACLoop
-from uavlab.learners.masac.masac import MASAC, MASACConfig, UpdateNoise, list_tensors, load_policy
+from uavlab.learners.masac.masac import MASAC, MASACConfig, UpdateNoise, list_tensors
 from uavlab.runtime.runtime import Runtime
 
 
@@ -49,7 +49,7 @@ def test_acting_agent_by_agent_equals_acting_at_once(name: str, share: bool) -> 
             alone, at_once = (learner.policy(team.spec)(obs, drawn) for learner in side.learners.values())
             torch.testing.assert_close(alone, at_once, rtol=1e-12, atol=1e-12)
             learner = side.learners["loop"]
-            loaded = load_policy(learner.config, side.env.spec, team.spec, learner.parameters())
+            loaded = MASAC.load_policy(learner.config, side.env.spec, team.spec, learner.parameters())
             torch.testing.assert_close(alone, loaded(obs, drawn), rtol=1e-12, atol=1e-12)
 
 

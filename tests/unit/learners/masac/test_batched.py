@@ -9,8 +9,8 @@ import torch
 
 from tests.support.plain_collector import collector
 from tests.support.update_rungs import KINDS, Side
-from uavlab.collectors.entries import survey
 from uavlab.collectors.off_policy import ReplayConfig
+from uavlab.collectors.world_source import survey
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Scale, Transition
 from uavlab.envs.leader_follower.env import LeaderFollower

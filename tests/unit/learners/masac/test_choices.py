@@ -19,7 +19,6 @@ from uavlab.learners.masac.masac import (
     MASAC,
     MASACConfig,
     UpdateNoise,
-    load_policy,
     move_chances,
     moves_of_others,
     target_entropy,
@@ -313,7 +312,7 @@ def test_acting_agent_by_agent_equals_acting_at_once_by_legal_moves(name: str, s
         alone, at_once = (learner.policy(spec)(obs, drawn) for learner in side.learners.values())
         learner = side.learners["loop"]
         assert torch.equal(alone, at_once)
-        assert torch.equal(alone, load_policy(learner.config, spec, spec, learner.parameters())(obs, drawn))
+        assert torch.equal(alone, MASAC.load_policy(learner.config, spec, spec, learner.parameters())(obs, drawn))
         assert obs.legal.gather(-1, alone[..., None]).all()
 
 

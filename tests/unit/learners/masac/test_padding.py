@@ -14,7 +14,7 @@ from tests.support.uneven import NARROW, Uneven
 from tests.support.update_rungs import KINDS, Side, all_numbers, difference, toggled
 from uavlab.core.types import Transition
 from uavlab.learners.masac import FORMS, masac
-from uavlab.learners.masac.masac import MASAC, load_policy, target_entropy
+from uavlab.learners.masac.masac import MASAC, target_entropy
 from uavlab.ops.action_sampling import squashed_gaussian
 
 WIDTHS, ROWS = (2, 2, 3), 16
@@ -183,7 +183,7 @@ def test_policies_act_in_the_own_dimensions_alone(name: str) -> None:
     spec = Uneven.spec
     obs, noise = side.rng.normal("obs", 6, 3, 3), side.rng.normal("noise", 6, 3, 3)
     learner: MASAC = side.learners["loop"]
-    loaded = load_policy(learner.config, spec, spec, learner.parameters())
+    loaded = MASAC.load_policy(learner.config, spec, spec, learner.parameters())
     for drawn in (noise, None):
         alone, at_once = (each.policy(spec)(obs, drawn) for each in side.learners.values())
         for action in (alone, at_once, loaded(obs, drawn)):

@@ -24,7 +24,6 @@ from uavlab.learners.ppo.ppo import (
     Moments,
     Samples,
     evaluate_actions,
-    load_policy,
     row_weights,
 )
 from uavlab.nets.attention import LARGE, StackedAttention
@@ -540,7 +539,7 @@ def test_maps_are_learned_from_and_other_teams_are_refused() -> None:
     assert not torch.equal(before, learner.actor.parameter.detach())
     assert all(value.shape[0] == 1 for value in update.metrics.values())
     with pytest.raises(ConfigError, match="side 6"):
-        load_policy(CONFIG, TINY_MISSION.spec, replace(TINY_MISSION, lattice=6).spec, learner.parameters())
+        PPO.load_policy(CONFIG, TINY_MISSION.spec, replace(TINY_MISSION, lattice=6).spec, learner.parameters())
 
 
 def assigned(recompute: str) -> dict[str, Tensor]:

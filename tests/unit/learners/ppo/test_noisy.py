@@ -33,7 +33,7 @@ from uavlab.experiment import run_state
 from uavlab.experiment.build import assemble
 from uavlab.experiment.config import configure
 from uavlab.learners.ppo import ppo
-from uavlab.learners.ppo.ppo import PPO, load_policy
+from uavlab.learners.ppo.ppo import PPO
 from uavlab.training import training
 
 NOISY = {name: replace(config, noisy=True) for name, config in CONFIGS.items()}
@@ -140,9 +140,9 @@ def collected_and_scored(env: str, memory: int) -> tuple[bool, bool, bool]:
 
     plain = replace(config.learner, noisy=False)
     rows = learner.actor.parameter.detach()[:, : learner.team.actor_net.count].unflatten(0, (2, -1))
-    expected = act(load_policy(plain, spec, spec, rows))
+    expected = act(PPO.load_policy(plain, spec, spec, rows))
     scored, again = (act(learner.policy(spec)) for _ in range(2))
-    saved = act(load_policy(config.learner, spec, spec, learner.parameters()))
+    saved = act(PPO.load_policy(config.learner, spec, spec, learner.parameters()))
     explores = act(learner.policy(spec, explore=True))
     without = torch.equal(scored, expected) and torch.equal(scored, again)
     return not torch.equal(explores, expected), without, torch.equal(saved, expected)
@@ -183,7 +183,7 @@ def test_a_batch_is_collected_with_the_noise_of_its_update() -> None:
     layer = learner.team.actor_net.weights[-1]
     rows = [explored(row, own.tolist(), *layer) for row, own in zip(learner.actor.parameter, normal[0], strict=True)]
     obs = torch.randn(1, 5, SPEC.agents, SPEC.obs, dtype=torch.float64)
-    expected = load_policy(CONFIGS["not shared"], SPEC, SPEC, torch.stack(rows)[None])(obs, None)
+    expected = PPO.load_policy(CONFIGS["not shared"], SPEC, SPEC, torch.stack(rows)[None])(obs, None)
     torch.testing.assert_close(learner.policy(SPEC, explore=True)(obs, None), expected, rtol=1e-12, atol=1e-12)
     assert (learner.policy(SPEC)(obs, None) - expected).abs().max() > 1e-3
 

@@ -15,7 +15,7 @@ from uavlab.core.protocols import initial_memory, step_policy
 from uavlab.core.rng import Streams
 from uavlab.core.types import Group, Scale, Steps, padded_actions
 from uavlab.learners.ppo import ppo
-from uavlab.learners.ppo.ppo import PPO, MAPPOConfig, evaluate_actions, load_policy, sample_actions
+from uavlab.learners.ppo.ppo import PPO, MAPPOConfig, evaluate_actions, sample_actions
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
 
@@ -115,7 +115,7 @@ def policies(memory: int, acting: str) -> tuple[list[Any], Streams]:
     blank = torch.zeros(1, 3, 3, dtype=torch.float64)
     config = replace(CONFIGS["central"], memory=memory)
     learner = PPO(config, spec, Scale(blank, blank + 1), rng, Runtime(requested=Toggles(acting=acting)), 6)
-    return [learner.policy(spec), load_policy(config, spec, spec, learner.parameters())], rng
+    return [learner.policy(spec), PPO.load_policy(config, spec, spec, learner.parameters())], rng
 
 
 def padded_numbers(memory: int, acting: str) -> Tensor:

@@ -15,8 +15,8 @@ from tests.support.recall import Recall
 from tests.unit.collectors.test_fixed_length import Walk
 from tests.unit.learners.ppo.test_algorithm import CONFIG, RT, SPEC, Slow, T, W, assert_equal, scale, steps
 from tests.unit.learners.ppo.test_moves import MOVES, E, judge_move, moves, plain
-from uavlab.collectors.entries import survey
 from uavlab.collectors.fixed_length import FixedLengthCollector, FixedLengthConfig
+from uavlab.collectors.world_source import survey
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import Batch, Scale, Steps, tree_map
 from uavlab.evaluation import episodes
