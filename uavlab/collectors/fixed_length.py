@@ -10,8 +10,8 @@ from annotated_types import Ge, Le
 from jaxtyping import Bool
 from torch import Tensor
 
-from uavlab.collectors.world_source import NO_LOGS, WorldCollector, agent_steps, survey, world_bytes
-from uavlab.core.protocols import CheckedTensors, Env, Policy, forget, initial_memory, step_policy
+from uavlab.collectors.world_source import NO_LOGS, WorldCollector, survey, world_bytes
+from uavlab.core.protocols import CheckedTensors, Env, Policy, Snapshot, forget, initial_memory, step_policy
 from uavlab.core.registry import COLLECTORS, Resume, Settings
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import Batch, LiveTransition, Scale, Steps, leaves, tree_map
@@ -32,7 +32,7 @@ class FixedLengthConfig:
         spares: New worlds in reserve for each world and batch; a world that ends more often in a batch repeats a start.
     """
 
-    worlds: Annotated[int, Ge(1), Le(1_000_000), Resume.YES] = 64
+    worlds: Annotated[int, Ge(1), Le(1_000_000), Resume.RESHAPED] = 64
     rollout_steps: Annotated[int, Ge(1), Le(10_000)] = 32
     spares: Annotated[int, Ge(1), Le(1000)] = 8
 
@@ -58,24 +58,18 @@ class FixedLengthCollector(WorldCollector):
 
     @classmethod
     def build(
-        cls, config: Settings, env: Env, inputs: Any, learner: Any, snapshot: Any, rng: Streams, rt: Runtime
+        cls, config: Settings, env: Env, inputs: Any, policy: Policy, snapshot: Snapshot, rng: Streams, rt: Runtime
     ) -> "FixedLengthCollector":
         require_memory(_bytes(config), "worlds", "worlds, rollout_steps, spares or runs", rt.device)
-        return cls(env, learner.policy(env.spec, explore=True), config.source, rng, rt, config.run.log_episodes)
+        return cls(env, policy, config.source, rng, rt, config.run.log_episodes)
+
+    @classmethod
+    def steps_per_update(cls, config: Settings) -> int:
+        return config.source.rollout_steps
 
     @classmethod
     def plan(cls, config: Settings) -> dict[str, Any]:
-        source, updates = config.source, config.run.updates
-        steps = None if updates is None else updates * source.rollout_steps * source.worlds
-        return {
-            "world_steps_per_run": steps,
-            "agent_steps_per_run": None if steps is None else steps * config.env.spec.agents,
-            "world_bytes": _bytes(config),
-        }
-
-    @classmethod
-    def data_per_update(cls, config: Settings) -> tuple[int, str]:
-        return agent_steps(config, config.source.rollout_steps)
+        return {**super().plan(config), "world_bytes": _bytes(config)}
 
     def __init__(
         self, env: Env, policy: Policy, config: FixedLengthConfig, rng: Streams, rt: Runtime, tally: bool = False

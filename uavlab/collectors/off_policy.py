@@ -11,9 +11,9 @@ from annotated_types import Ge, Le
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from uavlab.collectors.world_source import NO_LOGS, WorldCollector, agent_steps, random_actions, survey
+from uavlab.collectors.world_source import NO_LOGS, WorldCollector, random_actions, survey
 from uavlab.core.errors import ConfigError
-from uavlab.core.protocols import CheckedTensors, Env, Policy, RecurrentPolicy, Trial
+from uavlab.core.protocols import CheckedTensors, Env, Policy, RecurrentPolicy, Snapshot, Trial
 from uavlab.core.registry import COLLECTORS, Resume, Settings
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import (
@@ -56,9 +56,9 @@ class ReplayConfig(PriorityConfig):
         learning_starts: Rows per run collected with random actions before the first update.
     """
 
-    worlds: Annotated[int, Ge(1), Le(1_000_000), Resume.YES] = 64
+    worlds: Annotated[int, Ge(1), Le(1_000_000), Resume.RESHAPED] = 64
     world_steps: Annotated[int, Ge(1), Le(10_000), Resume.YES] = 1
-    batch: Annotated[int, Ge(1), Le(1_000_000), Resume.YES] = 128
+    batch: Annotated[int, Ge(1), Le(1_000_000), Resume.RESHAPED] = 128
     capacity: Annotated[int, Ge(1), Le(10**9)] = 100_000
     learning_starts: Annotated[int, Ge(1), Le(10**9)] = 2_048
 
@@ -73,6 +73,7 @@ class OffPolicyCollector(WorldCollector):
     """
 
     settings = ReplayConfig
+    per_rank = ("batch", "worlds", "capacity", "learning_starts")
     replay = True
     lacks: ClassVar[Mapping[str, str]] = {"logs": NO_LOGS}
 
@@ -82,23 +83,19 @@ class OffPolicyCollector(WorldCollector):
 
     @classmethod
     def build(
-        cls,
-        config: Settings,
-        env: Env,
-        inputs: Any,
-        learner: Any,
-        snapshot: Callable[[], Policy],
-        rng: Streams,
-        rt: Runtime,
+        cls, config: Settings, env: Env, inputs: Any, policy: Policy, snapshot: Snapshot, rng: Streams, rt: Runtime
     ) -> "OffPolicyCollector":
-        policy, steps = learner.policy(env.spec, explore=True), getattr(config.learner, "n_step", 1)
         if isinstance(policy, RecurrentPolicy):
             raise ConfigError(
                 "off_policy: got a policy with memory, which replay does not hold; collect by fixed_length."
             )
+        steps, tally = getattr(config.learner, "n_step", 1), config.run.log_episodes
         returns = Returns(steps, config.learner.gamma, config.source.worlds) if steps > 1 else None
-        replay, tally = make_store(config, rng, rt), config.run.log_episodes
-        return cls(env, policy, config.source, rng, rt, replay, snapshot, returns, tally)
+        return cls(env, policy, config.source, rng, rt, make_store(config, rng, rt), snapshot, returns, tally)
+
+    @classmethod
+    def steps_per_update(cls, config: Settings) -> int:
+        return config.source.world_steps
 
     @classmethod
     def plan(cls, config: Settings) -> dict[str, Any]:
@@ -110,10 +107,6 @@ class OffPolicyCollector(WorldCollector):
             "agent_steps_per_run": None if steps is None else steps * config.env.spec.agents,
             "replay_bytes": replay_bytes(example_env(config), replay, run.runs),
         }
-
-    @classmethod
-    def data_per_update(cls, config: Settings) -> tuple[int, str]:
-        return agent_steps(config, config.source.world_steps)
 
     @classmethod
     def trial(cls, config: Settings) -> Trial:
@@ -131,7 +124,7 @@ class OffPolicyCollector(WorldCollector):
         rng: Streams,
         rt: Runtime,
         store: Store,
-        snapshot: Callable[[], Policy],
+        snapshot: Snapshot,
         returns: Returns | None = None,
         tally: bool = False,
     ) -> None:

@@ -10,8 +10,8 @@ from annotated_types import Ge, Le
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from uavlab.collectors.world_source import NO_LOGS, agent_steps, host_or_kernel, world_bytes
-from uavlab.core.protocols import Collector, Env, Policy, Trial, initial_memory, step_policy
+from uavlab.collectors.world_source import NO_LOGS, host_or_kernel, world_bytes
+from uavlab.core.protocols import Collector, Env, Policy, Snapshot, Trial, initial_memory, step_policy
 from uavlab.core.registry import COLLECTORS, Resume, Settings
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import Batch, Rollout, leaves, tree_map
@@ -33,7 +33,7 @@ class RolloutConfig:
         worlds: Worlds per run (W), each stepped for one episode; ``auto`` for the knee of their throughput.
     """
 
-    worlds: Annotated[int, Ge(1), Le(1_000_000), Resume.YES] = 16
+    worlds: Annotated[int, Ge(1), Le(1_000_000), Resume.RESHAPED] = 16
 
 
 class OnPolicyCollector(Collector):
@@ -50,26 +50,22 @@ class OnPolicyCollector(Collector):
 
     @classmethod
     def build(
-        cls, config: Settings, env: Env, inputs: Any, learner: Any, snapshot: Any, rng: Streams, rt: Runtime
+        cls, config: Settings, env: Env, inputs: Any, policy: Policy, snapshot: Snapshot, rng: Streams, rt: Runtime
     ) -> "OnPolicyCollector":
         states = 2 * world_bytes(config.env) * config.source.worlds * config.run.runs  # those before and after a step
         require_memory(states, "worlds", "worlds or runs", rt.device)
-        return cls(env, learner.policy(env.spec, explore=True), config.source, rng, rt, config.run.log_episodes)
+        return cls(env, policy, config.source, rng, rt, config.run.log_episodes)
+
+    @classmethod
+    def steps_per_update(cls, config: Settings) -> int:
+        return config.env.spec.horizon
 
     @classmethod
     def plan(cls, config: Settings) -> dict[str, Any]:
-        worlds, updates, spec = config.source.worlds, config.run.updates, config.env.spec
-        steps = None if updates is None else updates * spec.horizon * worlds
-        return {
-            "missions_per_run": None if updates is None else updates * worlds,
-            "world_steps_per_run": steps,
-            "agent_steps_per_run": None if steps is None else steps * spec.agents,
-            "world_bytes": world_bytes(config.env) * worlds * config.run.runs,
-        }
-
-    @classmethod
-    def data_per_update(cls, config: Settings) -> tuple[int, str]:
-        return agent_steps(config, config.env.spec.horizon)
+        worlds, updates = config.source.worlds, config.run.updates
+        bytes_of_worlds = world_bytes(config.env) * worlds * config.run.runs
+        missions = None if updates is None else updates * worlds
+        return {"missions_per_run": missions, **super().plan(config), "world_bytes": bytes_of_worlds}
 
     @classmethod
     def trial(cls, config: Settings) -> Trial:

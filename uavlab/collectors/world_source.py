@@ -8,7 +8,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.core.protocols import CheckedTensors, Collector, Env
-from uavlab.core.registry import Settings
 from uavlab.core.rng import Streams
 from uavlab.core.types import EnvSpec, Scale, features_of, leaves, load_leaves, padded_actions, tree_map
 from uavlab.envs.autoreset import Pool, Worlds, advance, make_pool, move, start_worlds
@@ -61,11 +60,6 @@ def world_bytes(env: Env) -> int:
     """Return the bytes of one world's state."""
     state = env.initial(torch.zeros(1, env.spec.initial_noise))
     return sum(leaf.nbytes for _, leaf in leaves(state))
-
-
-def agent_steps(config: Settings, steps: int) -> tuple[int, str]:
-    """Return how many agents of all runs are stepped in ``steps`` of their worlds, and the unit."""
-    return steps * config.source.worlds * config.run.runs * config.env.spec.agents, "agent-steps"
 
 
 def host_or_kernel(host_work: str, fn: Callable[..., Any], rt: Runtime) -> Callable[..., Any]:

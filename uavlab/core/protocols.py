@@ -139,6 +139,10 @@ class OptionalHooks(Protocol[S]):
         """Add a reason to ``inexact``."""
 
 
+Snapshot = Callable[[], Policy]
+"""A function that copies the policy of a learner, for a thread that acts by it while the learner goes on."""
+
+
 class Trial(NamedTuple):
     """A small run that is timed in place of another one."""
 
@@ -151,10 +155,12 @@ class Trial(NamedTuple):
 class Collector(Protocol):
     """A source of batches for a learner: steps of worlds, or windows of logs.
 
-    The methods with a body are defaults of one without replay, priorities, or work around a captured cycle.
+    The methods with a body are defaults of one that steps worlds, without replay, priorities, or work around a captured
+    cycle. Class methods serve experiments before there is a collector.
 
     Attributes:
         settings: Its frozen dataclass of settings.
+        per_rank: Settings of which each of several ranks has as much.
         replay: Whether it has a replay buffer, which ``resume --fresh-replay`` can refill.
         lacks: Missing parts, among ``team``, ``replay`` and ``logs``, and why their toggles have no effect.
         calls: The calls of a cycle that ``uavlab.benchmarks`` can time alone.
@@ -164,6 +170,7 @@ class Collector(Protocol):
     """
 
     settings: ClassVar[type[Any]]
+    per_rank: ClassVar[tuple[str, ...]] = ("worlds",)
     replay: ClassVar[bool] = False
     lacks: ClassVar[Mapping[str, str]] = {}
     calls: ClassVar[tuple[str, ...]] = ("update", "acting", "environment")
@@ -178,27 +185,29 @@ class Collector(Protocol):
 
     @classmethod
     def build(
-        cls,
-        config: Settings,
-        env: Any,
-        inputs: Any,
-        learner: Any,
-        snapshot: Callable[[], Policy],
-        rng: Streams,
-        rt: Any,
+        cls, config: Settings, env: Any, inputs: Any, policy: Policy, snapshot: Snapshot, rng: Streams, rt: Any
     ) -> "Collector":
-        """Build the collector; ``snapshot`` copies the policy of the learner."""
+        """Build the collector, which collects by ``policy``."""
         raise NotImplementedError
 
     @classmethod
-    def plan(cls, config: Settings) -> dict[str, Any]:
-        """Return the entries of a dry run about it; build nothing."""
-        return {}
+    def steps_per_update(cls, config: Settings) -> int:
+        """Return how many steps every world takes per update."""
+        raise NotImplementedError
 
     @classmethod
     def data_per_update(cls, config: Settings) -> tuple[int, str]:
-        """Return the amount of data per update, and its unit."""
-        raise NotImplementedError
+        """Return the amount of data per update of all runs, and its unit."""
+        agents = config.source.worlds * config.run.runs * config.env.spec.agents
+        return cls.steps_per_update(config) * agents, "agent-steps"
+
+    @classmethod
+    def plan(cls, config: Settings) -> dict[str, Any]:
+        """Return the entries of a dry run about it, None where its length is not known; build nothing."""
+        if config.run.updates is None:
+            return {"world_steps_per_run": None, "agent_steps_per_run": None}
+        steps = config.run.updates * cls.steps_per_update(config) * config.source.worlds
+        return {"world_steps_per_run": steps, "agent_steps_per_run": steps * config.env.spec.agents}
 
     @classmethod
     def trial(cls, config: Settings) -> Trial:

@@ -78,6 +78,7 @@ class Resume(Enum):
     NO = "no"
     YES = "yes"
     SAME = "yes, and the results stay the same"
+    RESHAPED = "yes, and tensors of its state have other shapes"
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,8 @@ class Task:
         def snapshot() -> Policy:
             return self.algorithm.load_policy(config.learner, config.env.spec, config.env.spec, learner.parameters())
 
-        return learner, self.collector.build(config, env, inputs, learner, snapshot, rng, rt)
+        policy = learner.policy(env.spec, explore=True)
+        return learner, self.collector.build(config, env, inputs, policy, snapshot, rng, rt)
 
     def _staged(self, config: Settings, implement: Callable[[Any], Any]) -> Any:
         """Return the implementation of the environment, in the stages of its curriculum if there is one."""

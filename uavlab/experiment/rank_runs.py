@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from uavlab.core.errors import ConfigError, RankError
-from uavlab.core.registry import Settings
 from uavlab.experiment.names import read_settings
 from uavlab.experiment.run_dir import changed_values
 from uavlab.runtime.ranks import RankConfig, Ranks, launcher
@@ -17,7 +16,6 @@ from uavlab.runtime.torchrun import join, restarts
 if TYPE_CHECKING:
     from uavlab.experiment.run import Run
 
-PER_RANK = ("batch", "worlds", "capacity", "learning_starts")  # settings of which each rank has as much
 MAX_LISTED = 5  # settings in one message
 
 
@@ -90,8 +88,8 @@ def _more(names: Sequence[str]) -> str:
     return f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
 
 
-def totals(config: Settings, size: int) -> dict[str, Any]:
+def totals(config: Any, size: int) -> dict[str, Any]:
     """Return the number of ranks, and sizes that each of them has for itself as those of all; empty for one alone."""
-    names = [name for name in PER_RANK if hasattr(config.source, name)]
-    own = {f"{name}_of_all_ranks": size * getattr(config.source, name) for name in names}
-    return {"ranks": size, **own} if size > 1 else {}
+    names = config.task.collector.per_rank
+    sizes = {f"{name}_of_all_ranks": size * getattr(config.source, name) for name in names}
+    return {"ranks": size, **sizes} if size > 1 else {}

@@ -12,10 +12,12 @@ import torch
 from torch import Tensor
 
 from uavlab.core.errors import FileError, RankError
+from uavlab.core.registry import Resume
 from uavlab.core.rng import is_shared
 from uavlab.core.text import quote
 from uavlab.experiment.instruments import in_digest
-from uavlab.runtime.toggles import changes
+from uavlab.experiment.settings import settings_of
+from uavlab.runtime.toggles import Toggles, changes
 from uavlab.storage import checkpoint
 from uavlab.storage.board import About
 from uavlab.storage.trackers import OPENERS
@@ -28,7 +30,6 @@ SEGMENT = "replay-"  # replay is saved in segments, so that unchanged ones are n
 LATE = ("scaler", "patience", "best_by_group", "plateau")  # missing where a setting or the task was changed
 TIMED = "minutes: how many updates fit into them depends on the machine"
 LATE_TENSORS = (".behind",)  # missing where a gradient step could not be undone
-RESHAPING = ("batch", "worlds", "interval", "ratio", "prefetch", "loader", "update", "priorities")  # shape a state
 MISFIT = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)  # of a state to restore
 DECISIVE = ("device", "cpu", "cpu_id", "threads", "torch", "uavlab", "code")  # what may change the last bit
 
@@ -178,7 +179,9 @@ def write_items(
 
     That run must be newly built unless all its parts are in the state.
     """
-    reshaped = any(values.get(name) != run.config.values.get(name) for name in RESHAPING)
+    parts = type(run.config.source), type(run.config.learner), Toggles
+    reshaping = [each.name for part in parts for each in settings_of(part) if each.resume is Resume.RESHAPED]
+    reshaped = any(values.get(name) != run.config.values.get(name) for name in reshaping)
     for item in items(run):
         if item.name in LATE and item.name not in groups:
             continue

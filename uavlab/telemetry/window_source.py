@@ -123,7 +123,7 @@ class WindowsConfig:
             files into host memory once.
     """
 
-    batch: Annotated[int, Ge(1), Le(1_000_000), Resume.YES] = 256
+    batch: Annotated[int, Ge(1), Le(1_000_000), Resume.RESHAPED] = 256
     workers: Annotated[int, Ge(0), Le(256)] = 0
     prefetch_factor: Annotated[int, Ge(1), Le(64), Resume.SAME] = 2
     persistent_workers: Annotated[bool, Resume.SAME] = True
@@ -138,6 +138,7 @@ class WindowCollector(Collector):
     """
 
     settings = WindowsConfig
+    per_rank = ("batch",)
     lacks: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("team", "replay"), "this learner learns from logs, no team flies"
     )
@@ -150,7 +151,7 @@ class WindowCollector(Collector):
 
     @classmethod
     def build(
-        cls, config: Settings, env: Telemetry, inputs: DataSplit, learner: Any, snapshot: Any, rng: Streams, rt: Runtime
+        cls, config: Settings, env: Telemetry, inputs: DataSplit, policy: Any, snapshot: Any, rng: Streams, rt: Runtime
     ) -> "WindowCollector":
         return cls(env, config.source, rng, rt, inputs)
 
