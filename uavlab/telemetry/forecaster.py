@@ -180,7 +180,6 @@ class Forecaster(Learner):
         return rng.uniform("turn", rows)
 
     def update(self, batch: Batch, noise: Float[Tensor, "R rows"]) -> Update:
-        """Take one gradient step."""
         return Update(self._descend(batch.data, noise))
 
     def loss(self, theta: Float[Tensor, "R P"], rows: Windows) -> tuple[Tensor, dict[str, Any]]:

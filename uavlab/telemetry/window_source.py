@@ -200,7 +200,6 @@ class WindowCollector(Collector):
 
     @torch.no_grad()
     def next(self) -> Batch:
-        """Draw a batch for each run."""
         rows = self._copy(self._load())
         index = self.pending.popleft()
         return Batch(tree_map(lambda leaf: leaf.unflatten(0, index.shape), rows), index)
