@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 
 from uavlab.core.errors import ConfigError, UavlabError
 from uavlab.core.text import quote
-from uavlab.experiment import policy, run_state, scores, symptoms
+from uavlab.experiment import policy, run_dir, scores, symptoms
 from uavlab.experiment.config import Config, Device
 from uavlab.experiment.names import run_folder
 from uavlab.experiment.policy import TrainedPolicy
@@ -177,7 +177,7 @@ class RunParts(RunFiles):
     @cached_property
     def status(self) -> dict[str, Any]:
         """Return what ``run.json`` would hold now."""
-        return run_state.status_record(self.run, "")
+        return run_dir.status_record(self.run, "")
 
     @cached_property
     def exported(self) -> bool:

@@ -37,7 +37,7 @@ def test_a_run_stopped_again_and_again_ends_in_the_same_bits(tmp_path: Path, mor
         for progress in run.train():
             if progress.number == point:
                 run.stop()
-    assert (run.digest, run.not_exact_reasons) == (whole.digest, [])
+    assert (run.digest, run.parts.not_exact_reasons) == (whole.digest, [])
     assert whole.digest != train_mission(updates=UPDATES, **{**more, "seed": 1}).digest
 
 

@@ -35,7 +35,7 @@ def test_a_run_stopped_again_and_again_ends_in_the_same_bits(
             if progress.number == point:
                 run.stop()
         assert json.loads((folder / "run.json").read_text())["update"] == point
-    assert (run.digest, run.not_exact_reasons) == (whole.digest, [])
+    assert (run.digest, run.parts.not_exact_reasons) == (whole.digest, [])
     proof("exact resume of the data flow", f"{len(FLOWS)} ways, {len(POINTS) - 1} resume points, equal digests")
 
 

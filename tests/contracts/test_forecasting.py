@@ -51,7 +51,7 @@ def test_a_run_stopped_again_and_again_ends_in_the_same_bits(tmp_path: Path, mor
         for progress in run.train():
             if progress.number == done:
                 run.stop()
-    assert (run.digest, run.not_exact_reasons) == (whole.digest, [])
+    assert (run.digest, run.parts.not_exact_reasons) == (whole.digest, [])
     assert whole.digest != finished(updates=UPDATES, **{**more, "seed": 1}).digest
 
 
@@ -143,10 +143,10 @@ def test_logs_of_ones_own_serve_in_place_of_simulated_ones(tmp_path: Path) -> No
 def test_a_run_ends_where_nothing_gets_better(tmp_path: Path) -> None:
     settings = {"updates": 50, "lr": 1e-9, "average": 1.0, "evaluate_every": 2, "patience": 3}
     run = finished(tmp_path / "run", **settings)
-    assert (run.status, run.number, run.evals_since_best) == ("complete", 8, 3)  # the first score is better than none
+    assert (run.status, run.number, run.parts.evals_since_best) == ("complete", 8, 3)  # the first is the best
     assert run.done
     assert "stale" in {key for item in run_state.items(run) for key in item.read()}
-    assert Run.resume(tmp_path / "run").evals_since_best == 3
+    assert Run.resume(tmp_path / "run").parts.evals_since_best == 3
     further = Run.resume(tmp_path / "run", {"patience": None})
     assert not further.done
     assert read_config(tmp_path / "run").run.patience == 3  # loading changes no file

@@ -94,7 +94,7 @@ def test_features_far_from_zero_need_initial_weights_for_them(monkeypatch: pytes
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_goes_on_in_the_bits_of_a_whole_one(kind: str, tmp_path: Path) -> None:
     whole, resumed = train(**KINDS[kind]), stop_and_resume(config(**KINDS[kind]), tmp_path / "run")
-    assert (resumed.digest, resumed.not_exact_reasons) == (whole.digest, [])
+    assert (resumed.digest, resumed.parts.not_exact_reasons) == (whole.digest, [])
     assert train(seed=1, **KINDS[kind]).digest != whole.digest
 
 

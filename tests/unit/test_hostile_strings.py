@@ -146,10 +146,10 @@ def with_cards(words: Words, folder: Path) -> list[Any]:
     """Return an object of each kind that has a card, with the words wherever they can stand."""
     named = dict(zip(words, words, strict=True))
     run = Run.resume(train(words, folder))
-    run.status, run.digest, run.not_exact_reasons = words[3], words[2], [*words]
+    run.status, run.digest, run.parts.not_exact_reasons = words[3], words[2], [*words]
     run.symptoms = [Finding("loss_grows", 1, word) for word in words]
     run.rt.fell_back.update(named)
-    run.machine = {"device": words[4], "threads": words[5]}
+    run.parts.machine = {"device": words[4], "threads": words[5]}
     config = dataclasses.replace(run.config, chosen=named, values={**run.config.values, "word": words[6]})
     spec = dataclasses.replace(run.config.env.spec, parts=tuple(Group(word, 1, obs=1) for word in words))
     row = {"mean": 0.5, "low": 0.0, "high": 1.0}
@@ -157,7 +157,7 @@ def with_cards(words: Words, folder: Path) -> list[Any]:
     gains = {"predicted": 1.0, "measured": 1.0, "low": 1.0, "high": 1.0, "first_call_s": 0.0}
     rates = {f"{kind}_per_s{end}": 1.0 for kind in ("flop", "bytes") for end in ("", "_ceiling")}
     profile = Profile(
-        {"preset": words[0], "kind": words[1], "verdict": words[2], "trace": words[3], "machine": run.machine},
+        {"preset": words[0], "kind": words[1], "verdict": words[2], "trace": words[3], "machine": run.parts.machine},
         memory=dict.fromkeys(words, 1),
         update={"ms": 1.0, "operators": 2, "launch_us": 1.0, **rates},
         stages=stages,

@@ -20,8 +20,6 @@ LAB = ROOT / "notebooks" / "uavlab_lab"
 CIRCLES = [  # modules that import each other, for type checkers or late; a circle may only shrink or go
     "uavlab.envs.mapping: fusion fusion_numba",
     "uavlab.envs.target_assignment: env scenarios",
-    "uavlab.experiment: best build cards change config export instruments policy process_end rank_runs resume run"
-    " run_dir run_state schedules sizes symptoms throughput",
 ]
 HOT = {"ops", "envs", "nets", "replay", "learners"}
 SYNCS = {"item", "cpu", "numpy"}

@@ -324,7 +324,8 @@ def drive(run: Any) -> Record:
     """Train to the end with a progress bar; the first SIGINT or SIGTERM ends it after the update in progress."""
     from uavlab.core.installation import program
     from uavlab.experiment.progress_bar import watch
-    from uavlab.experiment.run_state import not_exact, saves
+    from uavlab.experiment.run_dir import saves
+    from uavlab.experiment.run_state import not_exact
 
     for reason in not_exact(run):
         echo(one_line(f"not bit for bit repeatable: {reason}"))

@@ -83,14 +83,33 @@ class Resume(Enum):
 
 @dataclass(frozen=True)
 class Settings:
-    """The validated settings of an experiment, one object for each part."""
+    """The validated settings of an experiment, one object for each part.
+
+    Attributes:
+        preset: Name of the preset.
+        run: Seeds, lengths and intervals.
+        source: The collector's settings.
+        learner: The learner's hyper-parameters.
+        toggles: The optimizations.
+        env: The environment to train on.
+        values: All settings by name, from which the parts are built.
+        evaluation: The environment on which policies are evaluated.
+        task: The environment, the learner and the collector as they are registered (``uavlab.experiment.build.Task``).
+        usual: The settings that the preset alone would set, with the same learner.
+        chosen: Why sizes that were ``auto`` have their values.
+    """
 
     preset: str
-    run: Any  # seeds, lengths and intervals
-    source: Any  # the collector's settings
-    learner: Any  # its hyper-parameters
+    run: Any
+    source: Any
+    learner: Any
     toggles: Any
-    env: Any  # the environment to train on
+    env: Any
+    values: dict[str, Any]
+    evaluation: Any
+    task: Any
+    usual: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    chosen: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)

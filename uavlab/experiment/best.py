@@ -1,21 +1,15 @@
 """The best parameters of a run so far: those of the whole team, and those of each group by a score of its own."""
 
 import math
-import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
-from uavlab.experiment import build
-from uavlab.experiment.config import Config
-from uavlab.training import check_state
-
-if TYPE_CHECKING:
-    from uavlab.experiment.run import Run
+from uavlab.core.registry import Settings
 
 Which = Literal["best", "best_by_group", "last"]
 """Which policy of a run: that with the team's best score, each group with its own best score, or the newest."""
@@ -71,13 +65,13 @@ class Best:
         return torch.where(torch.isinf(self.score).index_select(1, self.owners)[..., None], parameters, self.parameters)
 
 
-def best_policies(config: Config, parameters: Float[Tensor, "R K P"]) -> tuple[Best, Best | None]:
+def best_policies(config: Settings, parameters: Float[Tensor, "R K P"]) -> tuple[Best, Best | None]:
     """Return the memory of the team's best policy, and of that by group; None if groups cannot be chosen one by one."""
     owners = group_owners(config)
     return Best(parameters, [0] * parameters.shape[1]), None if owners is None else Best(parameters, owners)
 
 
-def group_owners(config: Config) -> list[int] | None:
+def group_owners(config: Settings) -> list[int] | None:
     """Return the number of the group that each network belongs to.
 
     None if groups have no scores, the learner does not say which agents a network serves, or one serves several groups.
@@ -90,7 +84,7 @@ def group_owners(config: Config) -> list[int] | None:
     return [group for _, group in served] if len(dict(served)) == len(served) else None
 
 
-def require_groups(config: Config, best: Best | None) -> Best:
+def require_groups(config: Settings, best: Best | None) -> Best:
     """Return the memory of policies by group."""
     if best is None:
         raise ConfigError(
@@ -111,25 +105,3 @@ def mean_scores(
     """Return the weighted sums of figures' means over episodes."""
     each = [torch.stack([w * figures[name].mean(1) for name, w in score.items()]).sum(0) for score in scores]
     return torch.stack(each, 1)
-
-
-def validate(run: "Run", forced: bool = False) -> dict[str, list[float]]:
-    """Evaluate the policy of each seed, keep it if it is the best so far, and judge the seed unless ``forced``."""
-    began = time.perf_counter()
-    check_state(run.source, run.learner, run.rt, run.number)
-    env = run.schedules.evaluation
-    policy, settings = run.learner.policy(env.spec), run.config.run
-    how = settings.evaluate_episodes, settings.evaluate_mean_action, build.VALIDATION
-    figures = run.config.task.evaluation.figures(run.config, env, policy, run.rng, *how)
-    figures = {name: run.rt.ranks.from_first(value) for name, value in figures.items()}  # so that all decide alike
-    newest, number = run.learner.parameters(), run.number
-    scores, counts = mean_scores(figures, [env.score]), run.schedules.counts.to(run.rt.device)
-    better = run.best_team.consider(scores, newest, number, counts)
-    if run.best_groups is not None:
-        run.best_groups.consider(mean_scores(figures, ordered_scores(env)), newest, number, counts)
-    moved = not forced and run.schedules.judge(figures, scores[:, 0], number, (run.best_team, run.best_groups))
-    run.schedules.apply(run.source, run.learner)
-    fresh = moved or not counts.all() or better  # below its highest stage a seed has no best one
-    run.evals_since_best = 0 if fresh else run.evals_since_best + 1  # host sync
-    run.score_seconds = time.perf_counter() - began
-    return {name: value.mean(1).tolist() for name, value in figures.items()}

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -25,9 +25,6 @@ from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.stage_timer import Monitor
 from uavlab.runtime.toggles import TOGGLES, Toggles, eager
-
-if TYPE_CHECKING:
-    from uavlab.experiment.config import Config, RunConfig
 
 WINGS = ("uavlab.telemetry.build",)  # tasks that the core only knows by name, so that it does without them
 BUILT_IN = (envs, collectors, learners, *map(import_module, WINGS))  # registered by their import
@@ -141,7 +138,7 @@ def _spec(env: Environment) -> Any:
     return getattr(env.kind(), "spec", None)  # ``check_env`` reports what else is wrong with the class
 
 
-def runtime(run: "RunConfig", toggles: Toggles = PLAIN, ranks: Ranks = ALONE) -> Runtime:
+def runtime(run: Any, toggles: Toggles = PLAIN, ranks: Ranks = ALONE) -> Runtime:
     """Choose the device, and resolve the toggles on it."""
     cuda = torch.cuda.is_available()
     if run.device == "cuda" and not cuda:
@@ -155,13 +152,13 @@ def runtime(run: "RunConfig", toggles: Toggles = PLAIN, ranks: Ranks = ALONE) ->
     return Runtime(torch.device(device), toggles, ranks=ranks)
 
 
-def streams(run: "RunConfig", device: torch.device, dtype: torch.dtype = torch.float32, rank: int = 0) -> Streams:
+def streams(run: Any, device: torch.device, dtype: torch.dtype = torch.float32, rank: int = 0) -> Streams:
     """Return the random streams of all runs; run r is seeded with seed + r."""
     return Streams([run.seed + r for r in range(run.runs)], device, dtype, rank)
 
 
 def assemble(
-    config: "Config", monitor: Monitor | None = None, ranks: Ranks = ALONE
+    config: Settings, monitor: Monitor | None = None, ranks: Ranks = ALONE
 ) -> tuple[Runtime, Streams, Any, Any]:
     """Build runtime, random streams, learner and collector of a training loop; ``monitor`` times its stages.
 

@@ -1,36 +1,38 @@
 """Changes of settings between updates: a run in memory may change what a resumed run may, with the same bits.
 
-A change builds a second run with the other settings, hands the state over, and swaps the parts of the two. The second
-one stays, with the state before the change, to which it goes back if the first update fails. A change back of toggles
-that leave the algorithm as it is (``alternates``) builds and compiles nothing anew.
+A change builds other parts by the new settings, copies the state into them, and puts them in place of those of the run.
+The run keeps the former parts, with the state before the change, to which it returns if the first update fails. A
+change back of toggles that leave the algorithm as it is (``alternates``) builds and compiles nothing anew.
 """
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from uavlab.core.errors import ConfigError, FallbackError, ResourceError, reason_of
-from uavlab.experiment import build, run_state
+from uavlab.experiment import build
+from uavlab.experiment.checkpoints import MISFIT, write_items
 from uavlab.experiment.config import Config
-from uavlab.experiment.run_dir import IN_MEMORY, changed_values, require_resumable, with_changes
-from uavlab.experiment.run_state import Change
+from uavlab.experiment.run_dir import IN_MEMORY, changed_values, require_resumable, store_config, with_changes
+from uavlab.experiment.run_state import (
+    COMPARISON,
+    TIMED,
+    Change,
+    Parts,
+    RunState,
+    build_parts,
+    items_of,
+    machine_differences,
+)
 from uavlab.runtime.toggles import TOGGLES, resolve
 from uavlab.storage.trackers import OPENERS, trackers_of
 from uavlab.training import training
 
-if TYPE_CHECKING:
-    from uavlab.experiment.run import Run
-
-PARTS = (
-    *("config", "machine", "rt", "rng", "learner", "source", "schedules"),
-    *("not_exact_reasons", "forced", "evals_since_best"),
-)
 NUMERIC = ("exact", "rounding", "single", "precision")  # equality of toggles that leave the algorithm as it is
-COMPARISON = "comparison"  # who changes settings to and fro
 
 
-def change(run: "Run", settings: Mapping[str, Any], by: str) -> Change | None:
+def change(run: RunState, settings: Mapping[str, Any], by: str) -> Change | None:
     """Change settings of a run between two updates; return what changed, None if nothing did."""
     if run.rt.ranks.size > 1:
         raise ConfigError(
@@ -42,34 +44,41 @@ def change(run: "Run", settings: Mapping[str, Any], by: str) -> Change | None:
         return None
     event, reasons = Change(run.number, changed, by), require_resumable(IN_MEMORY, run.config.values, config)
     trackers = trackers_of(run.folder, config.values) if run.folder and changed.keys() & OPENERS.keys() else None
-    other = _other(run, config)
-    _hand_over(run, other)
-    other.evals_since_best = 0 if run.config.run.patience is None else run.evals_since_best
-    other.forced = run.forced and other.done
-    reasons += run_state.machine_differences(run.machine, other.machine)
-    reasons += ["it was scored once more, at its former target"] * (run.forced and not other.done)
-    since = [f"update {run.number}: {why}" for why in reasons if by != COMPARISON]  # that of its change stands already
-    timed = [run_state.TIMED] * (config.run.minutes is not None)
-    other.not_exact_reasons = list(dict.fromkeys([*run.not_exact_reasons, *timed, *since]))
-    run.linkable = run.linkable and not other.source.resized
-    _swap(run, other)
+    parts = _parts_for(run, config)
+    _copy_state(run.parts, parts)
+    _carry_over(run, parts, reasons, noted=by == COMPARISON)
+    run.linkable = run.linkable and not parts.source.resized
+    run.parts, run.spare = parts, run.parts
     if trackers is not None:
         run.recorder.track(trackers)
     run.changes.append(event)
     if by == COMPARISON:  # the folder has the settings that were chosen
         return event
     try:
-        run.store_config()
+        store_config(run)
     except ResourceError:  # such as a full disk
-        _swap(run, other)
+        run.parts, run.spare = run.spare, parts
         run.changes.pop()
         with suppress(ResourceError):
-            run.store_config()
+            store_config(run)
         raise
     return event
 
 
-def changed_config(run: "Run", settings: Mapping[str, Any]) -> Config:
+def _carry_over(run: RunState, parts: Parts, reasons: list[str], noted: bool) -> None:
+    """Carry over patience, whether the run was scored at its end, and why it is not exact, if that is not ``noted``."""
+    before = run.parts
+    parts.evals_since_best = 0 if before.config.run.patience is None else before.evals_since_best
+    done = parts.done(run.number, run.seconds)
+    parts.forced = before.forced and done
+    reasons += machine_differences(before.machine, parts.machine)
+    reasons += ["it was scored once more, at its former target"] * (before.forced and not done)
+    since = [] if noted else [f"update {run.number}: {why}" for why in reasons]
+    timed = [TIMED] * (parts.config.run.minutes is not None)
+    parts.not_exact_reasons = list(dict.fromkeys([*before.not_exact_reasons, *timed, *since]))
+
+
+def changed_config(run: RunState, settings: Mapping[str, Any]) -> Config:
     """Return the settings of a run after a change, without changing anything."""
     stored = {"preset": run.config.preset, "values": run.config.values, "chosen": run.config.chosen}
     config = with_changes(run.folder, stored, (settings,))
@@ -85,7 +94,7 @@ def alternates(names: Iterable[str]) -> bool:
     return all(name in TOGGLES and TOGGLES[name].equality in NUMERIC for name in names)
 
 
-def begins_to_compile(run: "Run", settings: Mapping[str, Any]) -> bool:
+def begins_to_compile(run: RunState, settings: Mapping[str, Any]) -> bool:
     """Return whether a change makes a run compile that did not, and does nothing else.
 
     Other settings may belong to the process, so a run with them cannot be prepared beside one that trains.
@@ -93,24 +102,24 @@ def begins_to_compile(run: "Run", settings: Mapping[str, Any]) -> bool:
     return run.config.toggles.compile == "off" and settings.keys() == {"compile"} and settings["compile"] != "off"
 
 
-def prepare(run: "Run", settings: Mapping[str, Any]) -> "Run":
-    """Return a run with other settings that has made an update, so that a change to it compiles nothing (``spare``).
+def prepare(run: RunState, settings: Mapping[str, Any]) -> Parts:
+    """Return parts with other settings that have made an update, so that a change to them compiles nothing (``spare``).
 
     This may run in another thread while ``run`` trains without compiled code.
     """
     config = changed_config(run, settings)
     require_usable(run, config)
     with build.enough_memory():
-        other = type(run)(config)
-        with other.rt.scope():
-            next(training(other.source, other.learner, other.rng, other.rt, 0))
-    for name, reason in other.rt.fell_back.items():
+        parts = build_parts(config)
+        with parts.rt.scope():
+            next(training(parts.source, parts.learner, parts.rng, parts.rt, 0))
+    for name, reason in parts.rt.fell_back.items():
         if name in settings:
             raise FallbackError(f"{name}={settings[name]} fell back: {reason}")
-    return other
+    return parts
 
 
-def refusal(run: "Run", /, **settings: Any) -> str:
+def refusal(run: RunState, /, **settings: Any) -> str:
     """Return why these settings cannot change within a run; empty if they can."""
     try:
         require_usable(run, changed_config(run, settings))
@@ -119,7 +128,7 @@ def refusal(run: "Run", /, **settings: Any) -> str:
     return ""
 
 
-def require_usable(run: "Run", config: Config) -> None:
+def require_usable(run: RunState, config: Config) -> None:
     """Refuse what makes a toggle fall back, so that nothing is built in vain and no other toggle is lost."""
     device = run.rt.device
     reasons = {**build.without_effect(config.task, config.toggles), **resolve(config.toggles, device)[1]}
@@ -128,30 +137,29 @@ def require_usable(run: "Run", config: Config) -> None:
             raise FallbackError(f"{name}={config.values[name]}: {reason}.")
 
 
-def undo(run: "Run", error: BaseException) -> bool:
+def undo(run: RunState, error: BaseException) -> bool:
     """Take back a change after which no update was made; return whether there was one."""
     if not run.changes or run.spare is None or run.changes[-1].update != run.number or run.changes[-1].undone:
         return False
-    _swap(run, run.spare)
-    run.spare = None  # its state is that of an update cut in half
+    run.parts, run.spare = run.spare, None  # the state of the other parts is that of an update cut in half
     _record(run, run.changes.pop(), error)
     return True
 
 
-def record_failure(run: "Run", settings: Mapping[str, Any], by: str, error: BaseException) -> None:
+def record_failure(run: RunState, settings: Mapping[str, Any], by: str, error: BaseException) -> None:
     """Record a change that took no effect, as one that was undone."""
     if changed := changed_values(run.config.values, changed_config(run, settings).values):
         _record(run, Change(run.number, changed, by), error)
 
 
-def _record(run: "Run", change: Change, error: BaseException) -> None:
+def _record(run: RunState, change: Change, error: BaseException) -> None:
     run.changes.append(replace(change, undone=reason_of(error).strip().splitlines()[0]))
     with suppress(ResourceError):  # else the run, which goes on, would be lost
-        run.store_config()
+        store_config(run)
 
 
-def _other(run: "Run", config: Config) -> "Run":
-    """Return a run with these settings: that of the last change, or a new one."""
+def _parts_for(run: RunState, config: Config) -> Parts:
+    """Return parts with these settings: those before the last change, or new ones."""
     spare, run.spare = run.spare, None
     changed = changed_values(run.config.values, config.values)
     complete = alternates(changed) and "loader" not in changed  # nothing of its own that the state lacks stays in it
@@ -159,27 +167,18 @@ def _other(run: "Run", config: Config) -> "Run":
     if spare is not None and spare.config.values == config.values and usable:
         return spare
     del spare  # its memory is needed
-    return type(run)(config)
+    return build_parts(config)
 
 
-def _hand_over(run: "Run", other: "Run") -> None:
-    """Copy the state of ``run`` into ``other``."""
-    groups = {item.name: {k: v.detach().clone() for k, v in item.read().items()} for item in run_state.items(run)}
-    groups |= {name: rows for name, rows in run.source.segments(()).items() if rows is not None}
+def _copy_state(before: Parts, after: Parts) -> None:
+    groups = {item.name: {k: v.detach().clone() for k, v in item.read().items()} for item in items_of(before)}
+    groups |= {name: rows for name, rows in before.source.segments(()).items() if rows is not None}
     try:
-        run_state.write_items(other, groups, run.config.values)
-    except run_state.MISFIT as error:
+        write_items(after, items_of(after), groups, before.config.values)
+    except MISFIT as error:
         raise ConfigError(f"the state of the run does not fit ({error}); start a new run for that.") from error
-    other.schedules.alarms = run.schedules.alarms
-    if other.schedules.progression and run.schedules.progression:
-        other.schedules.progression.log = run.schedules.progression.log
-    other.schedules.apply(other.source, other.learner)
-    other.rt.retries[:] = run.rt.retries
-
-
-def _swap(run: "Run", other: "Run") -> None:
-    for name in PARTS:
-        mine, its = getattr(run, name), getattr(other, name)
-        setattr(run, name, its)
-        setattr(other, name, mine)
-    run.spare = other
+    after.schedules.alarms = before.schedules.alarms
+    if after.schedules.progression and before.schedules.progression:
+        after.schedules.progression.log = before.schedules.progression.log
+    after.schedules.apply(after.source, after.learner)
+    after.rt.retries[:] = before.rt.retries

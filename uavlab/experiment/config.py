@@ -7,7 +7,7 @@ created, and one error lists all problems.
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,18 +17,18 @@ from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel
 
 from uavlab.collectors.off_policy import POOL_STEPS
+from uavlab.core.cards import card, folded, notes, table
 from uavlab.core.errors import ConfigError
 from uavlab.core.installation import program
 from uavlab.core.registry import Resume, Settings
-from uavlab.core.text import quote, suggest, yaml_lines, yaml_value
+from uavlab.core.text import one_line, quote, suggest, yaml_lines, yaml_value
 from uavlab.core.types import Rule
 from uavlab.experiment.build import Task, preset_values, task
-from uavlab.experiment.cards import config_card, config_line
 from uavlab.experiment.curriculum import curriculum_problems
 from uavlab.experiment.names import require_preset
 from uavlab.experiment.presets import presets
 from uavlab.experiment.schedules import schedule_problems
-from uavlab.experiment.settings import evaluation_of, settings_of
+from uavlab.experiment.settings import evaluation_of, format_kind, settings_of
 from uavlab.experiment.sizes import AUTO, AUTOMATIC, automatic_sizes
 from uavlab.experiment.validation import as_stored, strict_model, unknown_names, violations, with_tuples, wrong_values
 from uavlab.runtime.ranks import RankConfig
@@ -72,6 +72,7 @@ RULES: tuple[Rule, ...] = (
 Device = Literal["auto", "cpu", "cuda"]
 LogLevel = Literal["warning", "info", "debug"]
 TABLES = ("curriculum", "plateau", "alarms")  # settings that hold other settings
+FEW = 8  # changed settings in a line
 LARGEST_FILE = 50_000  # bytes of a settings file
 ELSEWHERE = {
     **{"learning_rate": "lr", "actor_lr": "lr", "lr_actor": "lr", "lr_critic": "critic_lr", "discount": "gamma"},
@@ -142,19 +143,62 @@ class RunConfig(RankConfig):
 class Config(Settings):
     """Valid settings: ``values`` is the flat namespace, the other fields are the objects built from it.
 
-    ``source``, ``learner`` and ``env`` are of the classes that ``task.settings`` names; ``evaluation`` is the
-    environment on which policies are evaluated. ``chosen`` says why sizes that were ``auto`` have their values.
+    ``source``, ``learner`` and ``env`` are of the classes that ``task.settings`` names.
     """
 
     run: RunConfig
     toggles: Toggles
-    values: dict[str, Any]
-    evaluation: Any
     task: Task
-    chosen: dict[str, str] = field(default_factory=dict, compare=False)
 
-    __repr__ = config_line
-    _repr_html_ = config_card
+    @property
+    def parts(self) -> tuple[type[Any], ...]:
+        """The classes whose fields are the settings, the environment last."""
+        return parts(self.task.settings)
+
+    @property
+    def changed(self) -> dict[str, Any]:
+        """What the preset alone would set, of each setting that has another value."""
+        pairs = ((name, self.usual.get(name, value), value) for name, value in self.values.items())
+        return {name: usual for name, usual, value in pairs if value != usual}
+
+    def __repr__(self) -> str:
+        """Return preset, learner, and the first of the settings that differ from the preset's, as a line."""
+        changes = [f"{name}={_text(self.values[name])}" for name in self.changed]
+        more = [f"{len(changes) - FEW} more"] * (len(changes) > FEW)
+        return one_line(
+            f"<Config of {self.preset}: {', '.join([f'learner {self.task.learner}', *changes[:FEW], *more])}>"
+        )
+
+    def facts(self) -> dict[str, str]:
+        """Return what a card says first: the environment and the learner."""
+        return {"environment": type(self.env).__name__, "learner": self.task.learner}
+
+    def _repr_html_(self) -> str:
+        """Return the settings that differ from the preset's, then all in a folded table."""
+        settings, values = [setting for part in self.parts for setting in settings_of(part)], self.values
+        kinds = {
+            setting.name: format_kind(setting.kind) for setting in settings
+        }  # a toggle registered later has no value
+        abouts = {setting.name: setting.about for setting in settings}
+        abouts |= {f"eval_{name}": f"In evaluation: {about}" for name, about in abouts.items()}
+        usual = self.changed
+        changes = [(name, _text(values[name]), _text(before), abouts.get(name, "")) for name, before in usual.items()]
+        whole = [
+            (name, _text(value), kinds.get(name, ""), abouts.get(name, ""))
+            for name, value in values.items()
+            if name in kinds or value is not None  # None under ``eval_`` is the value of training
+        ]
+        return card(
+            f"Settings of {self.preset}",
+            {**self.facts(), "settings": f"{len(whole)}, {len(changes)} of them changed"},
+            table(("changed", "value", "in the preset", "meaning"), changes),
+            notes(f"{name}: {why}" for name, why in self.chosen.items()),
+            folded(f"All {len(whole)} settings", table(("setting", "value", "kind", "meaning"), whole)),
+        )
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else quote(value)
 
 
 class Layer(dict[str, Any]):
@@ -195,20 +239,24 @@ def _configure(preset: str, *layers: Mapping[str, Any]) -> Config:
     if given.get("minutes") is not None:
         given.setdefault("updates", None)
     chosen_task = task(chosen.env, _learner_name({**chosen.values, **given}, origins))
-    values = {**eager(), **preset_values(chosen, chosen_task), **given, "learner": chosen_task.learner}
+    usual = {**eager(), **preset_values(chosen, chosen_task), "learner": chosen_task.learner}
+    values = {**usual, **given, "learner": chosen_task.learner}
     model = model_of(chosen_task.settings, tuple(TOGGLES.values()))
+    defaults = {name: field.default for name, field in model.model_fields.items()}
     unknown, values = unknown_names(model, values, origins, ELSEWHERE), with_tuples(model, values)
     problems, wrong = wrong_values(model, values, origins)
     problems = unknown + problems
-    values = {**{name: field.default for name, field in model.model_fields.items()}, **values}
+    values = {**defaults, **values}
     problems += violations((*RULES, *getattr(chosen_task.environment.kind, "rules", ())), values, wrong, origins)
     if not problems:
         values |= {name: as_stored(name, values[name]) for name in TABLES}  # as a folder of a run holds them
+        usual = {**defaults, **with_tuples(model, usual)}
+        usual |= {name: as_stored(name, usual[name]) for name in TABLES}
         problems = schedule_problems(values) + curriculum_problems(values, chosen_task.environment.kind)
     if problems:
         more = f" All settings: {program()} settings {preset}." if unknown else ""
         raise ConfigError(f"{preset}: " + "; ".join(problems) + "." + more)
-    return _build(preset, chosen_task, values)
+    return _build(preset, chosen_task, values, usual)
 
 
 def gather(
@@ -325,7 +373,7 @@ def model_of(settings: tuple[type[Any], ...], toggles: tuple[Toggle, ...]) -> ty
     return strict_model(fields)
 
 
-def _build(preset: str, task: Task, values: dict[str, Any]) -> Config:
+def _build(preset: str, task: Task, values: dict[str, Any], usual: dict[str, Any]) -> Config:
     def part(cls: type[Any]) -> Any:
         return cls(**{setting.name: values[setting.name] for setting in settings_of(cls)})
 
@@ -333,4 +381,4 @@ def _build(preset: str, task: Task, values: dict[str, Any]) -> Config:
     changed = {f.name: values[f"eval_{f.name}"] for f in dataclasses.fields(env)}
     evaluation = dataclasses.replace(env, **{k: v for k, v in changed.items() if v is not None})
     task.algorithm.require_same(learner, env.spec, evaluation.spec)
-    return Config(preset, run, source, learner, toggles, env, values, evaluation, task)
+    return Config(preset, run, source, learner, toggles, env, values, evaluation, task, usual)

@@ -5,7 +5,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from statistics import median
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 from weakref import ReferenceType, ref
 
 import torch
@@ -13,17 +13,13 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from uavlab.core.extras import install_command
+from uavlab.experiment.run_state import COMPARISON, Change, RunState
 from uavlab.experiment.schedules import gradient_steps
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.stage_timer import RECENT, Monitor, count_operators, memory
-
-if TYPE_CHECKING:
-    from uavlab.experiment.run import Run
-    from uavlab.experiment.run_state import Change
+from uavlab.storage.metrics_log import COUNTS
 
 T = TypeVar("T")
-TIMED = ("seconds", "time/", "ms/", "load/", "memory/")  # beginnings of names in rows that differ between equal runs
-COUNTS = "counts/"  # of names in rows of metrics that follow from the rest of the state
 OPERATORS = f"{COUNTS}operators"
 MIB = 2**20
 EVERY, LEAST = 8, 16  # of so many updates one is timed; fewer where rows of the log would hold less than so many
@@ -39,7 +35,7 @@ class Instruments:
         self._gpu = True  # whether it can be asked
         self._counted: tuple[ReferenceType[Runtime] | None, list[int]] = (None, [])  # operators of some updates
 
-    def next_update(self, run: "Run", steps: Iterator[T]) -> T:
+    def next_update(self, run: RunState, steps: Iterator[T]) -> T:
         """Make the next update of a run; with a monitor, one of some is timed, and once for each runtime one counted.
 
         A round of ``interval`` x ``ratio`` updates is counted where they are ``countable``.
@@ -60,7 +56,7 @@ class Instruments:
         return result[0]
 
     def log(
-        self, figures: Mapping[str, Shaped[Tensor, "R ..."]], run: "Run"
+        self, figures: Mapping[str, Shaped[Tensor, "R ..."]], run: RunState
     ) -> tuple[dict[str, float], dict[str, list[float]]]:
         """Return means of figures over seeds, with readings and counts of a run, and those of each seed (host sync)."""
         means = {name: value.double().mean().item() for name, value in figures.items()}
@@ -127,20 +123,18 @@ def gpu_load(device: torch.device) -> dict[str, float]:
     }
 
 
-def countable(run: "Run") -> bool:
+def countable(run: RunState) -> bool:
     """Return whether operators can be counted now: an interval of the log after the start and the last change.
 
     Those of compiled code and of graphs are not visible, and a comparison of two settings is not disturbed.
     """
-    from uavlab.experiment.change import COMPARISON  # which imports this module
-
     toggles, last = run.rt.toggles, run.changes[-1] if run.changes else None
     since = last.update if last else 0
     visible = toggles.compile == "off" and toggles.graph == "off" and not (last and last.by == COMPARISON)
     return visible and run.number >= since + run.config.run.log_every
 
 
-def counts(run: "Run") -> dict[str, float]:
+def counts(run: RunState) -> dict[str, float]:
     """Return how far a run with replay is: rounds, gradient steps and episodes, and updates per episode (host sync).
 
     Gradient steps are those of the network that has taken the most. Updates per episode are those since the last row
@@ -160,7 +154,7 @@ def counts(run: "Run") -> dict[str, float]:
     return {f"{COUNTS}{name}": value for name, value in row.items()}
 
 
-def rounds(updates: int, interval: int, ratio: int, changes: "Iterable[Change]" = ()) -> int:
+def rounds(updates: int, interval: int, ratio: int, changes: Iterable[Change] = ()) -> int:
     """Return how many rounds of steps and updates have begun, at the present interval and ratio, and those before.
 
     >>> rounds(40, interval=10, ratio=1)
@@ -183,11 +177,3 @@ def updates_of(episodes: int, horizon: int, worlds: int = 1, world_steps: int = 
     (1250000, 1250048)
     """
     return -(-episodes * horizon // (worlds * world_steps)) * ratio
-
-
-def in_digest(name: str) -> bool:
-    """Return whether a figure of a row of metrics counts for the digest of a run.
-
-    Times and memory differ between equal runs; counts follow from the rest, and earlier versions had none.
-    """
-    return not name.startswith((*TIMED, COUNTS))

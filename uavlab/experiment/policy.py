@@ -4,33 +4,31 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from uavlab.core.cards import card, folded, table
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.installation import program
 from uavlab.core.protocols import Env, Policy, initial_memory, step_policy
 from uavlab.core.rng import Streams, team_noise
-from uavlab.core.text import quote
+from uavlab.core.text import one_line, quote
 from uavlab.core.types import NO_FLOATS, EnvSpec, observation_shapes, observation_type, tree_map
 from uavlab.envs.autoreset import out_of_time
 from uavlab.evaluation import Actor, Planner
 from uavlab.experiment import build
 from uavlab.experiment.best import Which, require_groups
-from uavlab.experiment.cards import team_card, team_line, trained_card, trained_line
-from uavlab.experiment.config import Config, Device
+from uavlab.experiment.config import FEW, Config, Device
 from uavlab.experiment.run_dir import read_config, require_empty, require_resumable, write_config
+from uavlab.experiment.run_state import RunState
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
 from uavlab.storage import checkpoint
 from uavlab.storage.files import read_json, write_json
 from uavlab.storage.metrics_log import Recorder
-
-if TYPE_CHECKING:
-    from uavlab.experiment.run import Run
 
 
 @dataclass(frozen=True)
@@ -61,8 +59,30 @@ class TeamPolicy:
     spec: EnvSpec
     device: torch.device
 
-    __repr__ = team_line
-    _repr_html_ = team_card
+    def __repr__(self) -> str:
+        """Return the shapes of what the policy takes and returns, as a line."""
+        shapes = ", ".join(" ".join(filter(None, row)) for row in self._observations())
+        return one_line(f"<TeamPolicy of {self.spec.agents} agent(s) on {self.device}: {shapes} -> {self._actions()}>")
+
+    def _repr_html_(self) -> str:
+        """Return the agents of the team, and the shapes of what its policy takes and returns."""
+        memory = self.start(1)
+        facts = {
+            "agents": self.spec.agents,
+            "groups": ", ".join(f"{part.agents} {part.name}" for part in self.spec.parts),
+            "actions": self._actions(),
+            "memory": "none" if memory is None else f"{memory.shape[-1]} numbers for each agent",
+            "device": self.device,
+        }
+        return card("Policy of a team", facts, table(("observations", "shape"), self._observations()))
+
+    def _observations(self) -> list[tuple[str, str]]:
+        shapes = observation_shapes(self.spec).items()
+        return [(name or "obs", f"(B, {', '.join(map(str, shape))})") for name, shape in shapes]
+
+    def _actions(self) -> str:
+        agents, action, moves = self.spec.agents, self.spec.action, self.spec.choices
+        return f"(B, {agents}) of moves 0 to {moves - 1}" if moves else f"(B, {agents}, {action}) in [-1, 1]"
 
     def __call__(self, obs: Any, generator: torch.Generator | None = None) -> Tensor:
         """Return the actions of all agents, by a policy without memory.
@@ -167,8 +187,32 @@ class TrainedPolicy:
     score: Float[Tensor, " R"]
     folder: Path | None = None
 
-    __repr__ = trained_line
-    _repr_html_ = trained_card
+    def __repr__(self) -> str:
+        """Return preset, seeds, updates and folder as a line."""
+        seeds, where = f"{len(self.parameters)} seed(s)", f"in {self.folder or 'memory'}"
+        return one_line(f"<TrainedPolicy of {self.config.preset}: {seeds}, updates {list(self.updates)}, {where}>")
+
+    def _repr_html_(self) -> str:
+        """Return the networks, and the highest score in training of each seed, with its update."""
+        (seeds, networks, parameters), first = self.parameters.shape, self.config.run.seed
+        facts = {
+            **self.config.facts(),
+            "update": f"{self.update:,}",
+            "networks": f"{networks:,} of {parameters:,} parameters for each seed",
+            "device": self.rt.device,
+            "folder": self.folder or "none, in memory",
+        }
+        rows = [
+            (
+                first + at,
+                f"{score:.4g}" if math.isfinite(score) else "unknown",
+                f"{update:,}" if update >= 0 else "unknown",
+            )
+            for at, (score, update) in enumerate(zip(self.score.tolist(), self.updates, strict=True))
+        ]
+        whole = table(("seed", "highest score in training", "policy of update"), rows)
+        part = whole if seeds <= FEW else folded(f"{seeds} seeds", whole)
+        return card(f"Trained policy of {self.config.preset}", facts, part)
 
     def policy(self, env: Env | None = None, run: int = 0) -> TeamPolicy:
         """Return the policy of one seed for ``env``, by default the evaluation task; the team may differ in size.
@@ -208,7 +252,7 @@ class TrainedPolicy:
         return recorder.by_seed(range(run.seed, run.seed + run.runs))
 
 
-def choose(run: "Run", which: Which) -> TrainedPolicy:
+def choose(run: RunState, which: Which) -> TrainedPolicy:
     """Return a policy of a run in this process; before any score it is the newest."""
     newest, team = run.learner.parameters(), run.best_team
     groups = require_groups(run.config, run.best_groups) if which == "best_by_group" else None

@@ -7,21 +7,19 @@ import threading
 import time
 from collections.abc import Generator
 from inspect import GEN_CLOSED, getgeneratorstate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from uavlab.core.errors import reason_of
-
-if TYPE_CHECKING:
-    from uavlab.experiment.run import Run
+from uavlab.experiment.run_state import RunState
 
 Steps = Generator[Any, None, None]
 
 PATIENCE = 4.0  # seconds for which the end of the process waits for a checkpoint; a notebook's server kills after 5
-OPEN: "WeakKeyDictionary[Run, ReferenceType[Steps]]" = WeakKeyDictionary()  # weak, so that leaving a loop ends it
+OPEN: "WeakKeyDictionary[RunState, ReferenceType[Steps]]" = WeakKeyDictionary()  # weak, so that leaving a loop ends it
 
 
-def open_steps(run: "Run", steps: Steps) -> None:
+def open_steps(run: RunState, steps: Steps) -> None:
     """Close the generator that a run left suspended; the end of the process closes this one."""
     if (left := OPEN.get(run)) and (suspended := left()):
         suspended.close()

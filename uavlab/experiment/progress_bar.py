@@ -75,14 +75,14 @@ def _best(run: "Run") -> str:
         for score, update in zip(run.best_score.tolist(), run.best_team.updates[:, 0].tolist(), strict=True)
         if score > float("-inf")
     ]
-    stale = f", scored {run.evals_since_best} times since" if run.evals_since_best else ""
+    stale = f", scored {run.parts.evals_since_best} times since" if run.parts.evals_since_best else ""
     count = sum(any(name.startswith("eval/") for name in row) for row in run.recorder.rows)
     return f"highest of {count} scores in training {', '.join(scored)}{stale}" if scored else "no score yet"
 
 
 def _advice(run: "Run") -> list[str]:
     """Return what may help a run that has had no better score for long; it may as well have learned all it can."""
-    if run.evals_since_best < STALE:
+    if run.parts.evals_since_best < STALE:
         return []
     settings, hyper = run.config.run, run.config.learner
     tries = [f"entropy={10 * hyper.entropy:g} to explore more"] if getattr(hyper, "entropy", 0) else []

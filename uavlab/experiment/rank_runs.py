@@ -3,18 +3,17 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zlib import crc32
 
 from uavlab.core.errors import ConfigError, RankError
+from uavlab.core.registry import Settings
 from uavlab.experiment.names import read_settings
 from uavlab.experiment.run_dir import changed_values
+from uavlab.experiment.run_state import RunState
 from uavlab.runtime.ranks import RankConfig, Ranks, launcher
 from uavlab.runtime.toggles import TOGGLES
 from uavlab.runtime.torchrun import join, restarts
-
-if TYPE_CHECKING:
-    from uavlab.experiment.run import Run
 
 MAX_LISTED = 5  # settings in one message
 
@@ -46,13 +45,13 @@ def require_same_settings(ranks: Ranks, preset: str, values: Mapping[str, Any]) 
             )
 
 
-def ends(run: "Run") -> bool:
+def ends(run: RunState) -> bool:
     """Return whether training ends now; several ranks end after the same update."""
     run.stopping |= run.rt.ranks.deserted
     return run.done or (run.all_stop if run.rt.ranks.size > 1 else run.stopping)
 
 
-def agree(run: "Run", seconds: float) -> None:
+def agree(run: RunState, seconds: float) -> None:
     """Agree with the other ranks, after an update, on the seconds of the slowest and whether one was asked to end."""
     ranks, names = run.rt.ranks, crc32(repr(sorted(run.rt.fell_back)).encode())
     ranks.note(run.number)
@@ -88,8 +87,8 @@ def _more(names: Sequence[str]) -> str:
     return f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
 
 
-def totals(config: Any, size: int) -> dict[str, Any]:
+def totals(config: Settings, size: int) -> dict[str, Any]:
     """Return the number of ranks, and sizes that each of them has for itself as those of all; empty for one alone."""
     names = config.task.collector.per_rank
-    sizes = {f"{name}_of_all_ranks": size * getattr(config.source, name) for name in names}
-    return {"ranks": size, **sizes} if size > 1 else {}
+    own = {f"{name}_of_all_ranks": size * getattr(config.source, name) for name in names}
+    return {"ranks": size, **own} if size > 1 else {}

@@ -1,14 +1,16 @@
 """A run that goes on from its newest checkpoint."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import torch
 
 from uavlab.core.errors import ConfigError, FileError
-from uavlab.experiment import run_state, symptoms
+from uavlab.experiment import symptoms
+from uavlab.experiment.checkpoints import SEGMENT, adopt, restore
+from uavlab.experiment.config import Config
 from uavlab.experiment.names import require_run
 from uavlab.experiment.policy import best_updates
 from uavlab.experiment.rank_runs import require_same_settings
@@ -22,21 +24,23 @@ from uavlab.experiment.run_dir import (
     restore_config,
     run_folder_of,
 )
-from uavlab.experiment.run_state import SEGMENT, Change, machine_differences, parse_changes, restore
+from uavlab.experiment.run_state import Change, RunState, about, machine_differences, parse_changes, require_equal
 from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.storage import checkpoint
 from uavlab.storage.metrics_log import Recorder
 
-if TYPE_CHECKING:
-    from uavlab.experiment.run import Run
-
+State = TypeVar("State", bound=RunState)
 WITHOUT_REPLAY = f"(?!{SEGMENT}).*"
 META = {"machine": dict, "device": str, "values": dict, "lifted": list, "forced": bool, "rows": str}  # JSON
 
 
 def resume_run(
-    kind: type["Run"], folder: Path, changes: Sequence[Mapping[str, Any]], fresh_replay: bool, ranks: Ranks = ALONE
-) -> "Run":
+    build: Callable[[Config], State],
+    folder: Path,
+    changes: Sequence[Mapping[str, Any]],
+    fresh_replay: bool,
+    ranks: Ranks = ALONE,
+) -> State:
     """Return the run in a folder as it was at its newest intact checkpoint, see ``Run.resume``."""
     require_run(folder)  # before the lock creates a folder
     if (whole := run_folder_of(folder)) != folder:
@@ -48,11 +52,11 @@ def resume_run(
         if fresh_replay and not config.task.collector.replay:
             raise ConfigError(f"{folder}: a run of {config.preset} keeps no replay; leave out --fresh-replay.")
         saved, new = newest_of_all(folder, fresh_replay, ranks)
-        run = kind(config, ranks=ranks)
-        run.folder, run.recorder = own, Recorder(own, run_state.about(run))
+        run = build(config)
+        run.folder, run.recorder = own, Recorder(own, about(run))
         if saved:
             restore_latest(run, saved, fresh_replay, new)
-            run_state.require_equal(run)
+            require_equal(run)
         if run.done and any(changes):
             wanted = {key: value for layer in changes for key, value in layer.items()}
             raise ConfigError(
@@ -60,15 +64,15 @@ def resume_run(
                 "farther one, updates or minutes, counted from the run's beginning."
             )
         if not run.recorder.recover(run.number):
-            run.not_exact_reasons.append(f"update {run.number}: rows of metrics were lost or changed")
-        status, run._config_stored = read_status(own), stored and ranks.rank == 0
+            run.parts.not_exact_reasons.append(f"update {run.number}: rows of metrics were lost or changed")
+        status, run.config_stored = read_status(own), stored and ranks.rank == 0
         run.command = str(status.get("command", ""))
         run.symptoms = symptoms.parse(status.get("symptoms"), run.number)
-        run._files_seen = read_run_files(own)
+        run.files_seen = read_run_files(own)
     return run
 
 
-def restore_latest(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool, new: bool = False) -> None:
+def restore_latest(run: RunState, saved: checkpoint.Checkpoint, fresh_replay: bool, new: bool = False) -> None:
     """Restore a newly built run from its newest checkpoint, and record why it cannot be repeated exactly.
 
     A ``new`` rank takes over what all ranks share, from the checkpoint of rank 0.
@@ -81,23 +85,23 @@ def restore_latest(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool,
         )
     reasons = require_resumable(saved.path, saved.meta["values"], run.config)
     if new:
-        run_state.adopt(run, saved, streams=before == here)
+        adopt(run, saved, streams=before == here)
     else:
         restore(run, saved, fresh_replay, streams=before == here)
     if before != here:
         run.rng.reopen(saved.step)
         reasons.append(f"{before} -> {here}, new random streams")
-    reasons += machine_differences(saved.meta["machine"], run.machine)
+    reasons += machine_differences(saved.meta["machine"], run.parts.machine)
     reasons += ["replay started anew"] * fresh_replay
     count, size = saved.meta.get("ranks", 1), run.rt.ranks.size
     reasons += [f"ranks {count} -> {size}, each with its own worlds and batch"] * (count != size)
-    run.forced = saved.meta["forced"] and run.done
+    run.parts.forced = saved.meta["forced"] and run.done
     reasons += ["it was scored once more, at its former target"] * (saved.meta["forced"] and not run.done)
     if not new:
         run.recorder.saved_digest = saved.meta["rows"]
     run.best_team.updates[:, 0] = torch.tensor(best_updates(saved.meta, run.config.run.runs))
     since = [f"update {saved.step}: {why}" for why in reasons]
-    run.not_exact_reasons = list(dict.fromkeys([*saved.meta["lifted"], *run.not_exact_reasons, *since]))
+    run.parts.not_exact_reasons = list(dict.fromkeys([*saved.meta["lifted"], *run.parts.not_exact_reasons, *since]))
     run.last, run.linkable = saved.path, not new and not fresh_replay and not run.source.resized
     run.changes = parse_changes(saved.meta.get("changes"))
     if changed := changed_values(saved.meta["values"], run.config.values):

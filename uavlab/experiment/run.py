@@ -8,19 +8,17 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from threading import Thread, current_thread
+from threading import current_thread
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
+from uavlab.core.cards import Html, card, notes, table
 from uavlab.core.errors import ConfigError, DivergedError, ResourceError, reason_of
-from uavlab.core.installation import invocation
+from uavlab.core.text import one_line
 from uavlab.core.types import Update
-from uavlab.experiment import build, change, rank_runs, resume, run_state, symptoms
-from uavlab.experiment.best import Which, best_policies, validate
-from uavlab.experiment.cards import run_card, run_line
+from uavlab.experiment import build, change, checkpoints, rank_runs, resume, symptoms
+from uavlab.experiment.best import Which, mean_scores, ordered_scores
 from uavlab.experiment.config import Config
 from uavlab.experiment.export import export
 from uavlab.experiment.instruments import Instruments
@@ -34,19 +32,19 @@ from uavlab.experiment.run_dir import (
     record_divergence,
     require_empty,
     write_config,
+    write_status,
 )
-from uavlab.experiment.run_state import TIMED, Change, Progress
-from uavlab.experiment.schedules import Schedules
+from uavlab.experiment.run_state import Change, Progress, RunState, build_parts, digest, not_exact
 from uavlab.experiment.signals import defer_interrupt
 from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.storage import checkpoint
-from uavlab.storage.files import reserve_space, write_json, write_last
-from uavlab.storage.machine import describe
-from uavlab.storage.metrics_log import Recorder
+from uavlab.storage.files import reserve_space
 from uavlab.training import check_state, training
 
+SCORE = "eval/"  # how the names of scores in rows begin
 
-class Run:
+
+class Run(RunState):
     """Settings, source, learner and the best policy so far of one training run.
 
     >>> run.status, run.number, run.rows()[0]["seed"]
@@ -61,36 +59,13 @@ class Run:
         """
         if folder is not None:
             folder = require_empty(rank_folder(folder, ranks.rank), run=True)
-        self.config, self.command = config, invocation()
-        with build.enough_memory():
-            self.rt, self.rng, self.learner, self.source = build.assemble(config, ranks=ranks)
-        with self.rt.scope():
-            self.machine = describe(self.rt.device)
-        self.number, self.seconds, self.stopping = 0, 0.0, False
-        self.all_stop = False  # whether a rank was asked to end before the last update, as all ranks know
-        self.status, self.digest = "new", ""
-        self.not_exact_reasons = [TIMED] if config.run.minutes else []  # why it cannot be repeated bit for bit
-        self.forced = False  # whether the last score was taken because the run ended, not because one was due
-        self.pauses: list[float] = []  # seconds that each save took
-        self.evals_since_best = 0  # evaluations since the best score
-        self.symptoms: list[symptoms.Finding] = []  # what ails it
-        self.last_bytes, self.score_seconds = 0, 0.0  # bytes of the last save, seconds of the last evaluation
-        self.last: Path | None = None  # the last checkpoint
-        self.linkable = False  # whether the next checkpoint may link segments of replay from the last one
+        super().__init__(build_parts(config, ranks), folder)
         self.instruments = Instruments()
-        self.changes: list[Change] = []  # of settings between updates
-        self.spare: Run | None = None  # the parts before the last change
         self._update_interrupted = False  # an update or evaluation is in progress, or was interrupted
-        self.thread: Thread | None = None  # of the last update since ``train``
-        self._config_stored = True  # whether the folder holds the settings of this object
-        self._files_seen = b""  # settings and status in the folder as this object wrote them
-        self.best_team, self.best_groups = best_policies(config, self.learner.parameters())
-        self.schedules = Schedules(config, self.rng.seeds, self.source, self.learner, ranks.size)
-        self.folder, self.recorder = folder, Recorder(folder, run_state.about(self))
         if folder is not None:
             with ranks.in_turn(first=True), lock_run_dir(folder, new=True):
                 write_config(folder, config)
-                self._write_status("new")
+                write_status(self, "new")
 
     @classmethod
     def resume(
@@ -109,20 +84,12 @@ class Run:
             ConfigError: Another process uses the folder, a change does not fit the saved state or sets no later target,
                 or the run has no replay to fill.
         """
-        return resume.resume_run(cls, folder, changes, fresh_replay, ranks)
+        return resume.resume_run(lambda config: cls(config, ranks=ranks), folder, changes, fresh_replay, ranks)
 
-    __repr__ = run_line
-    _repr_html_ = run_card
-
-    @property
-    def best(self) -> Float[Tensor, "R K P"]:
-        """Return the parameters with each seed's best score; for seeds without a score, the newest."""
-        return self.best_team.or_newest(self.learner.parameters())
-
-    @property
-    def best_score(self) -> Float[Tensor, " R"]:
-        """Return the best score of each seed; -inf before the first evaluation."""
-        return self.best_team.score[:, 0]
+    def __repr__(self) -> str:
+        """Return preset, status, update and folder as a line."""
+        where = self.folder or "memory"
+        return one_line(f"<Run of {self.config.preset}: {self.status}, update {self.number}, in {where}>")
 
     def trained(self, which: Which = "best") -> TrainedPolicy:
         """Return the best policy of each seed, or another one (see ``uavlab.load``); before any score, the newest.
@@ -144,20 +111,7 @@ class Run:
         """Return a row for each logged update and seed: its numbers, metrics and figures of evaluations (``eval/``)."""
         return self.recorder.by_seed(self.rng.seeds)
 
-    @property
-    def done(self) -> bool:
-        """Return whether the run is at its target of updates or minutes, or out of patience."""
-        settings = self.config.run
-        if settings.patience is not None and self.evals_since_best >= settings.patience:
-            return True
-        updates_reached = settings.updates is not None and self.number >= settings.updates
-        return updates_reached or (settings.minutes is not None and self.seconds >= 60 * settings.minutes)
-
-    def stop(self) -> None:
-        """Ask the run to end after the update in progress."""
-        self.stopping = True
-
-    def train(self) -> Generator["Progress", None, None]:
+    def train(self) -> Generator[Progress, None, None]:
         """Train to the target, yielding after each update; the folder records how training ended.
 
         ``stop()``, closing the generator, the end of the process and Ctrl-C (a notebook's Interrupt) end training after
@@ -175,16 +129,16 @@ class Run:
 
     __iter__ = train
 
-    def _train(self) -> Generator["Progress", None, None]:
+    def _train(self) -> Generator[Progress, None, None]:
         with lock_run_dir(self.folder), reserve_space(self.folder and self.folder / STATUS):
             self._begin()
             try:
-                self._write_status("running")
+                write_status(self, "running")
                 with build.enough_memory():
                     yield from self._updates()
             except (KeyboardInterrupt, SystemExit) as error:
                 if self.status == "running":
-                    self._write_status("interrupted")
+                    write_status(self, "interrupted")
                 if self.folder:
                     error.add_note(f"uavlab.resume({str(self.folder)!r}) goes on from update {self.number}.")
                 raise
@@ -195,40 +149,16 @@ class Run:
                 self.stopping = self.all_stop = False
                 self.recorder.close()
 
-    @property
-    def obstacle(self) -> str:
-        """Why training cannot go on from memory between two updates; empty if it can."""
-        if self._update_interrupted:
-            return (
-                "training: an update was cut in half, so there is no state to go on from in memory; go on from the "
-                "last checkpoint with Run.resume(folder)."
-            )
-        if self.folder and read_run_files(self.folder) != self._files_seen:
-            return f"{self.folder}: another process went on with this run; continue with Run.resume."
-        return ""
-
-    def _begin(self) -> None:
-        if reason := self.obstacle:
-            raise ConfigError(reason)
-        if self.folder:
-            if not self._config_stored:
-                write_config(self.folder, self.config)
-                self._files_seen = read_run_files(self.folder)
-            self._config_stored = True
-            self.recorder.rewind()
-            (self.folder / "divergence.json").unlink(missing_ok=True)
-        self.digest = ""
-
-    def _updates(self) -> Generator["Progress", None, None]:
+    def _updates(self) -> Generator[Progress, None, None]:
         late = 0.0  # seconds of scores and saves, which count from the next update on: a checkpoint cannot hold its own
         try:
             while not rank_runs.ends(self):
-                rt = self.rt  # another one after a change of settings
-                steps = training(self.source, self.learner, self.rng, rt, self.number)
-                if rt.monitor is not None:
-                    rt.monitor.reset()  # it times this thread
-                with rt.scope():
-                    while rt is self.rt and not rank_runs.ends(self):
+                parts = self.parts  # others after a change of settings
+                steps = training(parts.source, parts.learner, parts.rng, parts.rt, self.number)
+                if parts.rt.monitor is not None:
+                    parts.rt.monitor.reset()  # it times this thread
+                with parts.rt.scope():
+                    while parts is self.parts and not rank_runs.ends(self):
                         began, before, self.thread = time.monotonic(), self.seconds + late, current_thread()
                         with defer_interrupt():
                             self._update_interrupted = True
@@ -256,18 +186,92 @@ class Run:
             return None
         return update
 
+    def _after(self, update: Update) -> Progress:
+        """Log, score and save after an update, where one of them is due."""
+        settings, number = self.config.run, self.number
+        saving = number % settings.checkpoint_every == 0
+        metrics: dict[str, float] = {}
+        seeds: dict[str, list[float]] = {}
+        if number % settings.log_every == 0 or number == 1 or saving:
+            self.rt.read(number)
+            metrics, seeds = self.instruments.log({**update.metrics, **self.source.figures()}, self)
+        figures: dict[str, list[float]] = {}
+        if number % settings.evaluate_every == 0:
+            figures = self.validate()
+        elif self.done and torch.isinf(self.best_score).any() and not self.schedules.begun:  # host sync
+            figures, self.parts.forced = self.validate(forced=True), True
+        seeds |= {f"{SCORE}{name}": values for name, values in figures.items()}
+        score = {f"{SCORE}{name}": sum(values) / len(values) for name, values in figures.items()}
+        self._update_interrupted = False
+        if metrics or score:
+            self.recorder.append(number, self.seconds, {**metrics, **score}, seeds)
+            self.stopping |= self.schedules.check_alarms(self.recorder.rows, number)
+        if score:
+            rows = [row for row in self.recorder.rows if row["update"] > max(self.schedules.since)]
+            self.symptoms = symptoms.warn(rows, self.config, self.symptoms)
+        if saving or self.done:
+            self.save()
+            write_status(self, "running")  # keeps the file up to date during the run and after a kill
+        return Progress(number, settings.updates, self.seconds, metrics or None, score or None, figures or None)
+
+    def validate(self, forced: bool = False) -> dict[str, list[float]]:
+        """Evaluate the policy of each seed, keep it if it is the best so far, and judge the seed unless ``forced``."""
+        began = time.perf_counter()
+        check_state(self.source, self.learner, self.rt, self.number)
+        env, settings = self.schedules.evaluation, self.config.run
+        how = settings.evaluate_episodes, settings.evaluate_mean_action, build.VALIDATION
+        policy = self.learner.policy(env.spec)
+        figures = self.config.task.evaluation.figures(self.config, env, policy, self.rng, *how)
+        figures = {name: self.rt.ranks.from_first(value) for name, value in figures.items()}  # so that all decide alike
+        newest, number = self.learner.parameters(), self.number
+        scores, counts = mean_scores(figures, [env.score]), self.schedules.counts.to(self.rt.device)
+        better = self.best_team.consider(scores, newest, number, counts)
+        if self.best_groups is not None:
+            self.best_groups.consider(mean_scores(figures, ordered_scores(env)), newest, number, counts)
+        bests = self.best_team, self.best_groups
+        moved = not forced and self.schedules.judge(figures, scores[:, 0], number, bests)
+        self.schedules.apply(self.source, self.learner)
+        fresh = moved or not counts.all() or better  # below its highest stage a seed has no best one
+        self.parts.evals_since_best = 0 if fresh else self.parts.evals_since_best + 1  # host sync
+        self.score_seconds = time.perf_counter() - began
+        return {name: value.mean(1).tolist() for name, value in figures.items()}
+
+    def _begin(self) -> None:
+        if reason := self.obstacle:
+            raise ConfigError(reason)
+        if self.folder:
+            if not self.config_stored:
+                write_config(self.folder, self.config)
+                self.files_seen = read_run_files(self.folder)
+            self.config_stored = True
+            self.recorder.rewind()
+            (self.folder / "divergence.json").unlink(missing_ok=True)
+        self.digest = ""
+
     def _end(self) -> None:
         with defer_interrupt():
             self.save()
-            self.digest = run_state.digest(self)
-            self._write_status("complete" if self.done else "interrupted")
+            self.digest = digest(self)
+            write_status(self, "complete" if self.done else "interrupted")
 
     def _fail(self, error: BaseException) -> None:
         """Record an error in the folder; a failure to write must not hide the error itself."""
         if isinstance(error, DivergedError):
             record_divergence(error, self.config, self.folder, self.last)
         with suppress(ResourceError):
-            self._write_status("diverged" if isinstance(error, DivergedError) else "failed", reason_of(error))
+            write_status(self, "diverged" if isinstance(error, DivergedError) else "failed", reason_of(error))
+
+    @property
+    def obstacle(self) -> str:
+        """Why training cannot go on from memory between two updates; empty if it can."""
+        if self._update_interrupted:
+            return (
+                "training: an update was cut in half, so there is no state to go on from in memory; go on from the "
+                "last checkpoint with Run.resume(folder)."
+            )
+        if self.folder and read_run_files(self.folder) != self.files_seen:
+            return f"{self.folder}: another process went on with this run; continue with Run.resume."
+        return ""
 
     def change(self, by: str = "python", /, **settings: Any) -> Change | None:
         """Change settings between two updates, as ``resume`` may, with the same bits; return what changed.
@@ -284,14 +288,6 @@ class Run:
         with defer_interrupt(), build.enough_memory():
             return change.change(self, settings, by)
 
-    def store_config(self) -> None:
-        """Write settings and changes, at once while the run trains, else when training begins."""
-        self._config_stored = False
-        if self.folder and self.status == "running":
-            write_config(self.folder, self.config)
-            self._write_status("running")
-            self._config_stored = True
-
     def save(self) -> None:
         """Write a checkpoint of this update unless it exists; without a folder, do nothing.
 
@@ -305,43 +301,39 @@ class Run:
         began = time.perf_counter()
         check_state(self.source, self.learner, self.rt, self.number)
         self.recorder.sync()
-        self.last, self.last_bytes = run_state.save(self, self.folder / "checkpoints")
+        self.last, self.last_bytes = checkpoints.save(self, self.folder / "checkpoints")
         self.linkable = True
         self.pauses.append(time.perf_counter() - began)
 
-    def _after(self, update: Update) -> Progress:
-        settings = self.config.run
-        metrics = score = each = None
-        seeds: dict[str, list[float]] = {}
-        saving = self.number % settings.checkpoint_every == 0
-        if self.number % settings.log_every == 0 or self.number == 1 or saving:
-            self.rt.read(self.number)
-            metrics, seeds = self.instruments.log({**update.metrics, **self.source.figures()}, self)
-        if self.number % settings.evaluate_every == 0:
-            each = validate(self)
-        elif self.done and torch.isinf(self.best_score).any() and not self.schedules.begun:  # host sync
-            each, self.forced = validate(self, forced=True), True
-        if each:
-            score = {f"eval/{name}": sum(values) / len(values) for name, values in each.items()}
-            seeds |= {f"eval/{name}": values for name, values in each.items()}
-        self._update_interrupted = False
-        if metrics or score:
-            self.recorder.append(self.number, self.seconds, {**(metrics or {}), **(score or {})}, seeds)
-            self.stopping |= self.schedules.check_alarms(self.recorder.rows, self.number)
-        if score:
-            rows = [row for row in self.recorder.rows if row["update"] > max(self.schedules.since)]
-            self.symptoms = symptoms.warn(rows, self.config, self.symptoms)
-        if saving or self.done:
-            self.save()
-            self._write_status("running")  # keeps the file up to date during the run and after a kill
-        return Progress(self.number, settings.updates, self.seconds, metrics, score, each)
+    def _repr_html_(self) -> str:
+        """Return state, last scores, why the run is not exact, what fell back, and symptoms."""
+        settings, seeds, rt, machine = self.config.run, self.rng.seeds, self.rt, self.parts.machine
+        updates = "" if settings.updates is None else f" of {settings.updates:,}"
+        minutes = "" if settings.minutes is None else f" of {60 * settings.minutes:,.0f}"
+        facts = {
+            **self.config.facts(),
+            "status": self.status,
+            "update": f"{self.number:,}{updates}",
+            "seconds": f"{self.seconds:,.1f}{minutes}",
+            "seeds": seeds[0] if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}",
+            "digest": self.digest[:12],
+            "device": f"{rt.device}, {machine['device']}",
+            "threads": machine["threads"],
+            "folder": self.folder or "none, in memory",
+        }
+        texts = [f"Not exact: {reason}" for reason in not_exact(self)]
+        texts += [f"Fell back: {name}, {reason}" for name, reason in rt.fell_back.items()]
+        texts += [f"Note: {name}, {text}" for name, text in rt.notes.items()]
+        texts += [f"Symptom at update {finding.update}: {finding.text}" for finding in self.symptoms]
+        return card(f"Run of {self.config.preset}", facts, notes(texts), self._last_scores())
 
-    def _write_status(self, status: str, reason: str = "") -> None:
-        self.status = status
-        if self.folder is None:
-            return
-        record = run_state.status_record(self, reason)
-        write = write_json if status in ("new", "running") else write_last  # the last one even on a full disk
-        with defer_interrupt():  # between the two, ``_files_seen`` would not match this object's own file
-            write(self.folder / STATUS, record)
-            self._files_seen = read_run_files(self.folder)
+    def _last_scores(self) -> Html:
+        """Return the last score of each metric: its mean over seeds, and the least and largest of several seeds."""
+        last = {name: row for row in self.recorder.rows for name in row if name.startswith(SCORE)}
+        units = self.config.task.evaluation.units(self.config.evaluation) if last else {}
+        rows = []
+        for name, row in last.items():
+            metric, seeds = name.removeprefix(SCORE), row.get("each", {}).get(name, [])
+            ends = f"{min(seeds):.4g} to {max(seeds):.4g}" if seeds else ""
+            rows.append((metric, f"{row[name]:.4g}", ends, units.get(metric, ""), f"{row['update']:,}"))
+        return table(("score", "mean", "over seeds", "unit", "at update"), rows)

@@ -8,7 +8,7 @@ import shlex
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,12 @@ from uavlab.core.text import quote
 from uavlab.experiment.config import Config, Layer, configure, parts
 from uavlab.experiment.names import DIGEST, check_settings, own_digest, read_settings
 from uavlab.experiment.presets import presets
+from uavlab.experiment.run_state import RunState, changes_as_json, decisions, not_exact, ranks_record
 from uavlab.experiment.settings import settings_of
+from uavlab.experiment.signals import defer_interrupt
+from uavlab.runtime.toggles import changes
 from uavlab.storage import checkpoint
-from uavlab.storage.files import MAX_JSON_BYTES, json_digest, put_aside, read_json, read_regular, write_json
+from uavlab.storage.files import MAX_JSON_BYTES, json_digest, put_aside, read_json, read_regular, write_json, write_last
 
 CONFIG, STATUS, LOCK = "config.json", "run.json", ".lock"
 RANKS = "ranks"  # folder of the parts of all ranks but the first
@@ -290,3 +293,58 @@ def advice(error: DivergedError, config: Config, folder: Path | None, last: Path
     where = run_folder_of(last.parents[1])
     resume = f"{program()} resume {shlex.quote(str(where))} {rates}"
     return f"{last.name} is the last good state: `{resume}` goes on from it."
+
+
+def write_status(run: RunState, status: str, reason: str = "") -> None:
+    """Write what a run is doing into its ``run.json``, if it has a folder."""
+    run.status = status
+    if run.folder is None:
+        return
+    record = status_record(run, reason)
+    write = write_json if status in ("new", "running") else write_last  # the last one even on a full disk
+    with defer_interrupt():  # between the two, ``files_seen`` would not match this object's own file
+        write(run.folder / STATUS, record)
+        run.files_seen = read_run_files(run.folder)
+
+
+def store_config(run: RunState) -> None:
+    """Write settings and changes, at once while the run trains, else when training begins."""
+    run.config_stored = False
+    if run.folder and run.status == "running":
+        write_config(run.folder, run.config)
+        write_status(run, "running")
+        run.config_stored = True
+
+
+def status_record(run: RunState, reason: str) -> dict[str, Any]:
+    """Return what ``run.json`` says about a run."""
+    return {
+        "status": run.status,
+        "reason": reason,
+        "command": run.command,
+        "update": run.number,
+        "target": run.config.run.updates,
+        "seconds": round(run.seconds, 3),
+        "seeds": list(run.rng.seeds),
+        "evaluate_mean_action": run.config.run.evaluate_mean_action,
+        "digest": run.digest,
+        "not_exact": not_exact(run),
+        **({"changes": changes_as_json(run.changes)} if run.changes else {}),
+        "symptoms": [asdict(finding) for finding in run.symptoms],
+        **({"chosen": run.config.chosen} if run.config.chosen else {}),
+        **({"decisions": decisions(run)} if run.schedules.progression else {}),
+        **({"alarms": run.schedules.alarms} if run.config.run.alarms else {}),
+        "toggles": {**changes(run.rt.requested), "fell_back": run.rt.fell_back, "notes": run.rt.notes},
+        "retries": run.rt.retries,
+        **({"environment": record} if (record := run.source.record()) else {}),
+        "saves": saves(run),
+        **ranks_record(run),
+        "machine": run.parts.machine,
+    }
+
+
+def saves(run: RunState) -> dict[str, float]:
+    """Return how often and how long (s) training paused to save, and the bytes of the last save."""
+    count, longest = len(run.pauses), max(run.pauses, default=0.0)
+    mean = round(sum(run.pauses) / max(count, 1), 4)
+    return {"count": count, "mean_s": mean, "longest_s": round(longest, 4), "last_bytes": run.last_bytes}

@@ -1,36 +1,34 @@
-"""The state of a run: one list of its parts, from which it is saved, restored and digested."""
+"""The state of a run: the parts that a change of settings replaces, and what else is saved and digested."""
 
 import hashlib
 import json
-import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from threading import Thread
+from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.core.errors import FileError, RankError
-from uavlab.core.registry import Resume
-from uavlab.core.rng import is_shared
+from uavlab.core.errors import RankError
+from uavlab.core.installation import invocation
+from uavlab.core.rng import Streams
 from uavlab.core.text import quote
-from uavlab.experiment.instruments import in_digest
-from uavlab.experiment.settings import settings_of
-from uavlab.runtime.toggles import Toggles, changes
-from uavlab.storage import checkpoint
+from uavlab.experiment import build, symptoms
+from uavlab.experiment.best import best_policies
+from uavlab.experiment.config import Config
+from uavlab.experiment.schedules import Schedules
+from uavlab.runtime.ranks import ALONE, Ranks
+from uavlab.runtime.runtime import Runtime
 from uavlab.storage.board import About
+from uavlab.storage.machine import describe
+from uavlab.storage.metrics_log import Recorder, in_digest
 from uavlab.storage.trackers import OPENERS
 
-if TYPE_CHECKING:
-    from uavlab.experiment.run import Run
-
-LOG = logging.getLogger(__name__)
-SEGMENT = "replay-"  # replay is saved in segments, so that unchanged ones are not written again
-LATE = ("scaler", "patience", "best_by_group", "plateau")  # missing where a setting or the task was changed
+COMPARISON = "comparison"  # who changes settings to and fro
 TIMED = "minutes: how many updates fit into them depends on the machine"
-LATE_TENSORS = (".behind",)  # missing where a gradient step could not be undone
-MISFIT = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)  # of a state to restore
 DECISIVE = ("device", "cpu", "cpu_id", "threads", "torch", "uavlab", "code")  # what may change the last bit
 
 
@@ -71,6 +69,113 @@ class Change:
         return f"update {self.update}: {texts}{f', undone: {self.undone}' if self.undone else ''}"
 
 
+@dataclass
+class Parts:
+    """All that a change of settings replaces in a run."""
+
+    config: Config
+    rt: Runtime
+    rng: Streams
+    learner: Any
+    source: Any
+    schedules: Schedules
+    machine: dict[str, Any]
+    not_exact_reasons: list[str]  # why the run cannot be repeated bit for bit
+    forced: bool = False  # whether the last score was taken because the run ended, not because one was due
+    evals_since_best: int = 0  # evaluations since the best score
+
+    def done(self, number: int, seconds: float) -> bool:
+        """Return whether a run is at its target of updates or minutes, or out of patience."""
+        settings = self.config.run
+        if settings.patience is not None and self.evals_since_best >= settings.patience:
+            return True
+        updates_reached = settings.updates is not None and number >= settings.updates
+        return updates_reached or (settings.minutes is not None and seconds >= 60 * settings.minutes)
+
+
+def build_parts(config: Config, ranks: Ranks = ALONE) -> Parts:
+    """Build what trains by these settings; ``ranks`` train together."""
+    with build.enough_memory():
+        rt, rng, learner, source = build.assemble(config, ranks=ranks)
+    with rt.scope():
+        machine = describe(rt.device)
+    schedules = Schedules(config, rng.seeds, source, learner, ranks.size)
+    return Parts(config, rt, rng, learner, source, schedules, machine, [TIMED] if config.run.minutes else [])
+
+
+class RunState:
+    """A run between two updates."""
+
+    def __init__(self, parts: Parts, folder: Path | None) -> None:
+        """Begin with these parts; what is written goes into ``folder``."""
+        self.parts, self.folder = parts, folder
+        self.spare: Parts | None = None  # the parts before the last change
+        self.number, self.seconds = 0, 0.0  # updates, and seconds of training
+        self.status, self.digest, self.command = "new", "", invocation()
+        self.best_team, self.best_groups = best_policies(parts.config, parts.learner.parameters())
+        self.changes: list[Change] = []  # of settings between updates
+        self.symptoms: list[symptoms.Finding] = []  # what ails it
+        self.recorder = Recorder(folder, about(self))
+        self.config_stored = True  # whether the folder holds the settings of this object
+        self.files_seen = b""  # settings and status in the folder as this object wrote them
+        self.last: Path | None = None  # the last checkpoint
+        self.linkable = False  # whether the next checkpoint may link segments of replay from the last one
+        self.pauses: list[float] = []  # seconds that each save took
+        self.last_bytes, self.score_seconds = 0, 0.0  # bytes of the last save, seconds of the last evaluation
+        self.stopping = False  # whether the run was asked to end after the update in progress
+        self.all_stop = False  # whether a rank was asked to end before the last update, as all ranks know
+        self.thread: Thread | None = None  # of the last update since ``train``
+
+    @property
+    def config(self) -> Config:
+        """The settings."""
+        return self.parts.config
+
+    @property
+    def rt(self) -> Runtime:
+        """The runtime, which applies the toggles."""
+        return self.parts.rt
+
+    @property
+    def rng(self) -> Streams:
+        """The random streams."""
+        return self.parts.rng
+
+    @property
+    def learner(self) -> Any:
+        """The learner."""
+        return self.parts.learner
+
+    @property
+    def source(self) -> Any:
+        """The collector, the source of batches."""
+        return self.parts.source
+
+    @property
+    def schedules(self) -> Schedules:
+        """The stages, learning rates and alarms."""
+        return self.parts.schedules
+
+    @property
+    def best(self) -> Float[Tensor, "R K P"]:
+        """The parameters with each seed's best score; for seeds without a score, the newest."""
+        return self.best_team.or_newest(self.learner.parameters())
+
+    @property
+    def best_score(self) -> Float[Tensor, " R"]:
+        """The best score of each seed; -inf before the first evaluation."""
+        return self.best_team.score[:, 0]
+
+    @property
+    def done(self) -> bool:
+        """Whether the run is at its target of updates or minutes, or out of patience."""
+        return self.parts.done(self.number, self.seconds)
+
+    def stop(self) -> None:
+        """Ask the run to end after the update in progress."""
+        self.stopping = True
+
+
 @dataclass(frozen=True)
 class Item:
     """One part of a run's state, stored as one group of a checkpoint."""
@@ -80,8 +185,29 @@ class Item:
     write: Callable[[dict[str, Tensor]], None]
 
 
-def items(run: "Run") -> tuple[Item, ...]:
-    """Return the parts of a run's state, without the rows of replay, in the order of restoring."""
+def items_of(parts: Parts) -> list[Item]:
+    """Return the state of the parts, without the rows of replay, in the order of restoring."""
+    scaler, stages, rates = parts.rt.scaler, parts.schedules.progression, parts.schedules.rates
+
+    def read_patience() -> dict[str, Tensor]:
+        return {"stale": torch.tensor(parts.evals_since_best)}
+
+    def write_patience(state: dict[str, Tensor]) -> None:
+        parts.evals_since_best = int(state["stale"])
+
+    return [
+        Item("learner", parts.learner.state_dict, parts.learner.load_state_dict),
+        Item("source", parts.source.state_dict, parts.source.load_state_dict),
+        *([] if scaler is None else [Item("scaler", scaler.state_dict, scaler.load_state_dict)]),
+        *([] if stages is None else [Item("curriculum", stages.state_dict, stages.load_state_dict)]),
+        *([] if rates.rules is None else [Item("plateau", rates.state_dict, rates.load_state_dict)]),
+        *([] if parts.config.run.patience is None else [Item("patience", read_patience, write_patience)]),
+        Item("streams", parts.rng.state_dict, parts.rng.load_state_dict),  # last, because building draws from them
+    ]
+
+
+def items(run: RunState) -> list[Item]:
+    """Return the state of a run, without the rows of replay, in the order of restoring."""
 
     def read_best() -> dict[str, Tensor]:
         return {"parameters": run.best, "score": run.best_score}
@@ -98,140 +224,21 @@ def items(run: "Run") -> tuple[Item, ...]:
         run.number, run.recorder.saved_rows = int(state["number"]), int(state["rows"])
         run.seconds = float(state["seconds"])
 
-    def read_patience() -> dict[str, Tensor]:
-        return {"stale": torch.tensor(run.evals_since_best)}
-
-    def write_patience(state: dict[str, Tensor]) -> None:
-        run.evals_since_best = int(state["stale"])
-
-    rates = run.schedules.rates
-    scaler, groups, stages = run.rt.scaler, run.best_groups, run.schedules.progression
-    return (
-        Item("learner", run.learner.state_dict, run.learner.load_state_dict),
-        Item("source", run.source.state_dict, run.source.load_state_dict),
-        *([] if scaler is None else [Item("scaler", scaler.state_dict, scaler.load_state_dict)]),
+    groups = run.best_groups
+    return [
         Item("best", read_best, write_best),
         *([] if groups is None else [Item("best_by_group", groups.state_dict, groups.load_state_dict)]),
-        *([] if stages is None else [Item("curriculum", stages.state_dict, stages.load_state_dict)]),
-        *([] if rates.rules is None else [Item("plateau", rates.state_dict, rates.load_state_dict)]),
-        *([] if run.config.run.patience is None else [Item("patience", read_patience, write_patience)]),
         Item("counters", read_counters, write_counters),
-        Item("streams", run.rng.state_dict, run.rng.load_state_dict),  # last, because building draws from them
-    )
+        *items_of(run.parts),
+    ]
 
 
-def save(run: "Run", folder: Path) -> tuple[Path, int]:
-    """Write a checkpoint of ``run`` into ``folder``, linking unchanged segments of replay from the last one.
-
-    Returns:
-        The checkpoint and the bytes written for it.
-    """
-    previous = run.last if run.linkable else None
-    there = [] if previous is None else checkpoint.list_groups(previous)
-    segments = run.source.segments([name for name in there if name.startswith(SEGMENT)])
-    groups = {item.name: item.read() for item in items(run)}
-    groups["last"] = {"parameters": run.learner.parameters()}  # for ``load``; it is part of the learner's state
-    groups |= {name: rows for name, rows in segments.items() if rows is not None}
-    unchanged = [name for name, rows in segments.items() if rows is None]
-    meta = {
-        "preset": run.config.preset,
-        "values": run.config.values,
-        "device": run.rt.device.type,
-        "machine": run.machine,
-        "lifted": not_exact(run),
-        "forced": run.forced,
-        "best_updates": run.best_team.updates[:, 0].tolist(),
-        "rows": run.recorder.digest(),
-        "decisions": decisions(run),
-        "alarms": run.schedules.alarms,
-        "changes": changes_as_json(run.changes),
-        **ranks_record(run),
-    }
-    linked = (previous, unchanged) if previous is not None and unchanged else None
-    keep = run.config.run.keep + (run.rt.ranks.rank > 0)  # others save before rank 0, whose checkpoint counts for all
-    require_equal(run)
-    with run.rt.ranks.in_turn(first=False):
-        path = checkpoint.save(folder, run.number, groups, meta, keep, linked)
-    written = sum(tensor.nbytes for tensors in groups.values() for tensor in tensors.values())
-    LOG.info("update %d: saved %s, %.1f MiB", run.number, path, written / 2**20)
-    return path, written
-
-
-def restore(run: "Run", saved: checkpoint.Checkpoint, fresh_replay: bool = False, streams: bool = True) -> None:
-    """Restore a newly built run from a checkpoint; ``streams=False`` leaves its random streams as built."""
-    try:
-        write_items(run, saved.groups, saved.meta["values"], fresh_replay, streams)
-    except MISFIT as error:
-        raise FileError(
-            f"{saved.path}: does not fit the settings of its run ({error}); was it written by another version, or its "
-            "config.json edited?"
-        ) from error
-
-
-def write_items(
-    run: "Run",
-    groups: Mapping[str, Mapping[str, Tensor]],
-    values: Mapping[str, Any],
-    fresh_replay: bool = False,
-    streams: bool = True,
-) -> None:
-    """Write the parts of a state, and replay, into another run; ``values`` are the settings that it is of.
-
-    That run must be newly built unless all its parts are in the state.
-    """
-    parts = type(run.config.source), type(run.config.learner), Toggles
-    reshaping = [each.name for part in parts for each in settings_of(part) if each.resume is Resume.RESHAPED]
-    reshaped = any(values.get(name) != run.config.values.get(name) for name in reshaping)
-    for item in items(run):
-        if item.name in LATE and item.name not in groups:
-            continue
-        if item.name != "streams" or streams:
-            item.write(stored := dict(groups[item.name]))
-            checked = item.name != "streams" and not (item.name in ("source", "learner") and reshaped)
-            if checked and (wrong := _kinds(item.read()) ^ _kinds(stored)):
-                raise RuntimeError("{}: {} of {}".format(*min(wrong)))
-    segments = {name: rows for name, rows in groups.items() if name.startswith(SEGMENT)}
-    run.source.load_segments(None if fresh_replay else segments)
-
-
-def _kinds(tensors: Mapping[str, Tensor]) -> set[tuple[str, str, str]]:
-    """Return name, shape and type of every tensor; ``load_state_dict`` may adapt them silently."""
-    return {(k, str(tuple(v.shape)), str(v.dtype)) for k, v in tensors.items() if not k.endswith(LATE_TENSORS)}
-
-
-def not_exact(run: "Run") -> list[str]:
+def not_exact(run: RunState) -> list[str]:
     """Return why a run cannot be repeated bit for bit, also what its environment has noticed so far."""
-    return list(dict.fromkeys([*run.not_exact_reasons, *run.source.inexact()]))
+    return list(dict.fromkeys([*run.parts.not_exact_reasons, *run.source.inexact()]))
 
 
-def status_record(run: "Run", reason: str) -> dict[str, Any]:
-    """Return what ``run.json`` says about a run."""
-    return {
-        "status": run.status,
-        "reason": reason,
-        "command": run.command,
-        "update": run.number,
-        "target": run.config.run.updates,
-        "seconds": round(run.seconds, 3),
-        "seeds": list(run.rng.seeds),
-        "evaluate_mean_action": run.config.run.evaluate_mean_action,
-        "digest": run.digest,
-        "not_exact": not_exact(run),
-        **({"changes": changes_as_json(run.changes)} if run.changes else {}),
-        "symptoms": [asdict(each) for each in run.symptoms],
-        **({"chosen": run.config.chosen} if run.config.chosen else {}),
-        **({"decisions": decisions(run)} if run.schedules.progression else {}),
-        **({"alarms": run.schedules.alarms} if run.config.run.alarms else {}),
-        "toggles": {**changes(run.rt.requested), "fell_back": run.rt.fell_back, "notes": run.rt.notes},
-        "retries": run.rt.retries,
-        **({"environment": record} if (record := run.source.record()) else {}),
-        "saves": saves(run),
-        **ranks_record(run),
-        "machine": run.machine,
-    }
-
-
-def ranks_record(run: "Run") -> dict[str, Any]:
+def ranks_record(run: RunState) -> dict[str, Any]:
     """Return how many ranks train a run, and the digest of the learner's state that all have; empty of one alone."""
     ranks = run.rt.ranks
     if ranks.size == 1:
@@ -241,7 +248,7 @@ def ranks_record(run: "Run") -> dict[str, Any]:
     return {"ranks": ranks.size, "rank": ranks.rank, **digest}
 
 
-def require_equal(run: "Run") -> None:
+def require_equal(run: RunState) -> None:
     """Check that the learners of all ranks have the same state."""
     ranks = run.rt.ranks
     if ranks.size > 1 and not ranks.agree(learner_digest(run)):
@@ -251,42 +258,20 @@ def require_equal(run: "Run") -> None:
         )
 
 
-def learner_digest(run: "Run") -> str:
+def learner_digest(run: RunState) -> str:
     """Return a SHA-256 of a learner's state, without what belongs to the worlds of a rank."""
     state = run.learner.state_dict().items()
     sums = {name: _tensor_digest(tensor) for name, tensor in state if name not in run.learner.local}
     return hashlib.sha256(json.dumps(sums, sort_keys=True).encode()).hexdigest()
 
 
-def adopt(run: "Run", saved: checkpoint.Checkpoint, streams: bool = True) -> None:
-    """Restore what all ranks share from a checkpoint of rank 0; worlds, replay and streams of its own stay as built.
-
-    ``streams=False`` leaves all streams as built.
-    """
-    own = {item.name: {name: tensor.clone() for name, tensor in item.read().items()} for item in items(run)}
-    local = {name: own["learner"][name] for name in run.learner.local if name in own["learner"]}
-    shared = {name: state for name, state in saved.groups["streams"].items() if is_shared(name) or name == "salt"}
-    groups = {name: state for name, state in saved.groups.items() if not name.startswith(SEGMENT)}
-    groups |= {"source": own["source"], "learner": {**groups["learner"], **local}}
-    groups |= {"streams": {**own["streams"], **shared}}
-    groups |= {"counters": {**groups["counters"], "rows": torch.tensor(0)}}
-    restore(run, replace(saved, groups=groups), streams=streams)
-
-
-def decisions(run: "Run") -> list[dict[str, Any]]:
+def decisions(run: RunState) -> list[dict[str, Any]]:
     """Return the decisions of a run's curriculum."""
     return run.schedules.progression.log if run.schedules.progression else []
 
 
 def changes_as_json(changes: Iterable[Change]) -> list[dict[str, Any]]:
     return [{**asdict(each), "settings": {k: list(v) for k, v in each.settings.items()}} for each in changes]
-
-
-def saves(run: "Run") -> dict[str, float]:
-    """Return how often and how long (s) training paused to save, and the bytes of the last save."""
-    count, longest = len(run.pauses), max(run.pauses, default=0.0)
-    mean = round(sum(run.pauses) / max(count, 1), 4)
-    return {"count": count, "mean_s": mean, "longest_s": round(longest, 4), "last_bytes": run.last_bytes}
 
 
 def parse_changes(value: Any) -> list[Change]:
@@ -301,14 +286,14 @@ def parse_changes(value: Any) -> list[Change]:
     return [each for each in changes if all(type(getattr(each, name)) is kind for name, kind in kinds.items())]
 
 
-def about(run: "Run") -> About:
+def about(run: RunState) -> About:
     """Return what TensorBoard and trackers show of a run besides its metrics; of several ranks, rank 0 is tracked."""
     amount, unit = run.config.task.collector.data_per_update(run.config)
     settings = run.config.values | (dict.fromkeys(OPENERS) if run.rt.ranks.rank else {})
     return About(settings, list(run.config.evaluation.score), {unit: amount}, str(run.rt.device))
 
 
-def digest(run: "Run") -> str:
+def digest(run: RunState) -> str:
     """Return a SHA-256 of a run's state, replay and rows of metrics.
 
     Times are left out, because they differ between equal runs, and counts, which follow from the rest.

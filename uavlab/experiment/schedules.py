@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import torch
 from annotated_types import Ge, Gt, Le, Lt
@@ -15,15 +15,12 @@ from torch import Tensor
 from uavlab.core.curriculum import Position
 from uavlab.core.errors import TrainingWarning
 from uavlab.core.protocols import Collector
+from uavlab.core.registry import Settings
+from uavlab.experiment.best import Best
 from uavlab.experiment.curriculum import progression
 from uavlab.experiment.validation import fields_of, problems_of, strict_model
 from uavlab.learners.learner import parts
 from uavlab.runtime.grad_step import GradientStep
-
-if TYPE_CHECKING:
-    from uavlab.experiment.best import Best
-    from uavlab.experiment.config import Config
-
 
 # A limit of an alarm is a number, or relative to the rows before: a robust z-score. The rows before exclude those that
 # are judged, and those of former stages of a curriculum, where figures differ for good reason.
@@ -245,7 +242,7 @@ class Schedules:
         alarms: Those that went off, each with its update and text.
     """
 
-    def __init__(self, config: "Config", seeds: Sequence[int], source: Collector, learner: Any, ranks: int = 1) -> None:
+    def __init__(self, config: Settings, seeds: Sequence[int], source: Collector, learner: Any, ranks: int = 1) -> None:
         """Start all seeds at the first stage, and at the full rates; ``source`` and ``learner`` follow them.
 
         Rates are multiplied as ``lr_scale`` says for so many ``ranks``.
@@ -284,7 +281,7 @@ class Schedules:
         figures: dict[str, Float[Tensor, "R E"]],
         scores: Float[Tensor, " R"],
         update: int,
-        bests: Iterable["Best | None"] = (),
+        bests: Iterable[Best | None] = (),
     ) -> bool:
         """Decide by the figures and scores of all seeds; return whether one changed its stage.
 

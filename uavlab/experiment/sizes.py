@@ -5,15 +5,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from uavlab.core.errors import ConfigError
+from uavlab.core.registry import Settings
 from uavlab.core.types import EnvSpec
 from uavlab.experiment.build import runtime
 from uavlab.experiment.throughput import sweep_worlds, trial_limit
-
-if TYPE_CHECKING:
-    from uavlab.experiment.config import Config
 
 AUTO = "auto"
 BY_ENTITIES = ("batch", "minibatches")
@@ -46,7 +43,7 @@ def count_entities(spec: EnvSpec) -> int:
     return spec.agents if listed is None else listed.rows + listed.columns
 
 
-def automatic_sizes(config: "Config", names: Sequence[str]) -> dict[str, tuple[int, str]]:
+def automatic_sizes(config: Settings, names: Sequence[str]) -> dict[str, tuple[int, str]]:
     """Return value and reason of each of these settings, for a run with all others.
 
     Minibatches are as many as have the published size, to the nearest whole number. Worlds are measured with them.
@@ -69,7 +66,7 @@ def automatic_sizes(config: "Config", names: Sequence[str]) -> dict[str, tuple[i
     return {name: sizes[name] for name in names}
 
 
-def _published(config: "Config", name: str) -> tuple[int, str]:
+def _published(config: Settings, name: str) -> tuple[int, str]:
     """Return the published rows of a batch, and why; ``name`` is the setting in the error."""
     spec = config.env.spec
     if not isinstance(spec, EnvSpec):

@@ -5,20 +5,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from uavlab.collectors.off_policy import POOL_STEPS
 from uavlab.core.errors import ResourceError
+from uavlab.core.registry import Settings
 from uavlab.core.rng import same_random_state
 from uavlab.experiment import build
 from uavlab.profiling.batch_size import fits, knee
 from uavlab.runtime.oom_retry import free_cache, free_memory
 from uavlab.runtime.stage_timer import synchronize
-
-if TYPE_CHECKING:
-    from uavlab.experiment.config import Config
 
 MOST = 16_384  # worlds, and rows of a batch, unless the caller says otherwise
 SHARE = 0.98  # of the best rate that the rate at the knee has at least
@@ -68,7 +66,7 @@ def trial_limit(device: torch.device) -> int | None:
     return None if device.type == "cuda" else int(FREE * free_memory(device))
 
 
-def sweep_worlds(config: "Config", most: int = MOST, budget: int | None = None, say: Say = lambda line: None) -> Sweep:
+def sweep_worlds(config: Settings, most: int = MOST, budget: int | None = None, say: Say = lambda line: None) -> Sweep:
     """Measure how fast a run's collector is with 1, 2, 4, ... worlds, in turn, over some rounds.
 
     Each measurement builds the run anew and times whole turns of its collector. Global random numbers stay as they are.
@@ -100,7 +98,7 @@ def sweep_worlds(config: "Config", most: int = MOST, budget: int | None = None, 
     return Sweep(rates, unit, end)
 
 
-def measure(config: "Config", worlds: int) -> tuple[float, float]:
+def measure(config: Settings, worlds: int) -> tuple[float, float]:
     """Build a run anew with other worlds, and time its collector.
 
     At least ``POOL_STEPS`` steps are timed, so that starts of new worlds count, too.
@@ -118,7 +116,7 @@ def measure(config: "Config", worlds: int) -> tuple[float, float]:
 
 
 def _grow(
-    config: "Config",
+    config: Settings,
     most: int,
     budget: int | None,
     sample: Callable[[int], tuple[float, float]],
@@ -143,7 +141,7 @@ def _grow(
     return f"{most:,} is the largest number to try"
 
 
-def _turns(config: "Config", worlds: int) -> Callable[[], Any]:
+def _turns(config: Settings, worlds: int) -> Callable[[], Any]:
     """Return a function that takes a turn of a new collector: steps, a batch, and new worlds in reserve."""
     few = {"learning_starts": worlds} if hasattr(config.source, "learning_starts") else {}
     rt, _, _, source = build.assemble(replace(config, source=replace(config.source, worlds=worlds, **few)))

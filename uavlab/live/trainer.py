@@ -15,7 +15,6 @@ from weakref import WeakSet
 from uavlab.core.errors import ConfigError, FallbackError, UavlabError, reason_of
 from uavlab.core.text import quote
 from uavlab.experiment.change import (
-    COMPARISON,
     alternates,
     begins_to_compile,
     changed_config,
@@ -25,7 +24,8 @@ from uavlab.experiment.change import (
 )
 from uavlab.experiment.process_end import PATIENCE
 from uavlab.experiment.run import Run
-from uavlab.experiment.run_state import Change, Progress
+from uavlab.experiment.run_dir import store_config
+from uavlab.experiment.run_state import COMPARISON, Change, Parts, Progress
 from uavlab.live.comparison import PAIRS, Comparison
 from uavlab.live.history import History, Sample
 
@@ -324,9 +324,9 @@ class Trainer:
                     future.set_exception(error)
 
     def _change(
-        self, settings: Mapping[str, Any], by: str, measure: bool, prepared: tuple[Run, float] | None = None
+        self, settings: Mapping[str, Any], by: str, measure: bool, prepared: tuple[Parts, float] | None = None
     ) -> Change | None:
-        """Change settings; ``prepared`` is a run with them that has compiled its code, and how long that took (s)."""
+        """Change settings; ``prepared`` are compiled parts with them, and how long compiling took (s)."""
         require_usable(self.run, changed_config(self.run, settings))
         self._end_comparison("another change")
         self.history.sample(self.run)
@@ -395,7 +395,7 @@ class Trainer:
     def _note(self, place: int, measured: Mapping[str, Any]) -> None:
         """Add what was measured to the record of a change."""
         self.run.changes[place] = replace(self.run.changes[place], measured=measured)
-        self.run.store_config()
+        store_config(self.run)
 
 
 def stop_all() -> None:

@@ -17,6 +17,14 @@ from uavlab.storage.trackers import Tracker
 LOG = logging.getLogger(__name__)
 MAX_LOG_BYTES, MAX_ROW_LENGTH = 1_000_000_000, 1_000_000  # of the whole file; of one row in characters
 
+CLOCKED = ("seconds", "time/", "ms/", "load/", "memory/")  # beginnings of names that differ between equal runs
+COUNTS = "counts/"  # of names of figures that follow from the rest of the state
+
+
+def in_digest(name: str) -> bool:
+    """Return whether a figure of a row counts for the digest of a run."""
+    return not name.startswith((*CLOCKED, COUNTS))
+
 
 class Recorder:
     """Recorder of metrics in memory and, with a folder, in ``metrics.jsonl`` and TensorBoard files.

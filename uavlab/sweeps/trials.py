@@ -215,7 +215,7 @@ def _train_and_score(folder: Path, request: Mapping[str, Any], stop: Event) -> R
         "best_update": trained.updates[0],
         "seconds": round(run.seconds, 3),
         "digest": run.digest,
-        "device": run.machine.get("device"),
+        "device": run.parts.machine.get("device"),
         "not_exact": not_exact(run),
     }
 

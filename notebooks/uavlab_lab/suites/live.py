@@ -9,6 +9,7 @@ from uavlab.benchmarks.timing import median, ratio, time_in_turn
 from uavlab.experiment.config import Device, configure
 from uavlab.experiment.instruments import Instruments
 from uavlab.experiment.run import Run
+from uavlab.experiment.run_state import RunState
 from uavlab.live.trainer import Trainer
 from uavlab.runtime.runtime import Runtime
 
@@ -79,7 +80,7 @@ def _text(settings: dict[str, Any]) -> str:
 class Unwatched(Instruments):
     """Instruments that measure nothing."""
 
-    def next_update(self, run: Run, steps: Iterator[Any]) -> Any:
+    def next_update(self, run: RunState, steps: Iterator[Any]) -> Any:
         """Make the next update, and time none of its stages."""
         run.rt.monitor.active = False  # type: ignore[union-attr]
         return next(steps)

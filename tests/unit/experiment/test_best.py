@@ -13,8 +13,7 @@ import torch
 import uavlab as ul
 from uavlab import evaluation
 from uavlab.core.errors import ConfigError
-from uavlab.experiment import best as module
-from uavlab.experiment.best import Best, group_owners, mean_scores, validate
+from uavlab.experiment.best import Best, group_owners, mean_scores
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 from uavlab.learners.ppo import LEARNERS
@@ -42,19 +41,19 @@ def test_scores_are_weighted_means() -> None:
 def test_a_validation_chooses_counts_and_says_how_long_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(configure("pursuit", TINY))
     ticks = iter((10.0, 12.5, 20.0, 21.0, 30.0, 30.5))
-    monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    monkeypatch.setattr("uavlab.experiment.run.time", SimpleNamespace(perf_counter=lambda: next(ticks)))
     weights, stale = run.schedules.evaluation.score, 0
     best = torch.full((2,), -torch.inf)
     for seconds in (2.5, 1.0):
-        figures = validate(run)
+        figures = run.validate()
         score = torch.tensor([sum(w * figures[name][seed] for name, w in weights.items()) for seed in range(2)])
         stale = 0 if (score > best).any() else stale + 1
         best = torch.maximum(best, score)
         torch.testing.assert_close(run.best_score, best)
-        assert (run.evals_since_best, run.score_seconds) == (stale, seconds)
+        assert (run.parts.evals_since_best, run.score_seconds) == (stale, seconds)
     judged: list[Any] = []
     monkeypatch.setattr(run.schedules, "judge", lambda *given: judged.append(given))
-    validate(run, forced=True)
+    run.validate(forced=True)
     assert judged == []
 
 
@@ -150,7 +149,7 @@ def test_scores_that_choose_are_of_sampled_or_of_mean_actions(mean: bool, tmp_pa
         return choose
 
     run.learner.policy = watched  # type: ignore[method-assign]
-    validate(run)
+    run.validate()
     assert set(seen) == {mean}
     run.learner.policy = policy  # type: ignore[method-assign]
     for _ in run.train():

@@ -10,8 +10,9 @@ import torch
 import uavlab as ul
 from tests.support.card_parts import facts, tables, title
 from tests.support.fixtures_config import tiny, train_tiny
+from uavlab.core.cards import Html
 from uavlab.core.types import EnvSpec, Group
-from uavlab.experiment import cards, run_state
+from uavlab.experiment import run_dir, run_state
 from uavlab.experiment.config import Config, configure
 from uavlab.experiment.policy import TeamPolicy, TrainedPolicy
 from uavlab.experiment.run import Run
@@ -33,23 +34,23 @@ def untrained(**changes: Any) -> Run:
 def state(run: Run) -> tuple[Any, ...]:
     """Return everything that a card must leave as it is."""
     here = {name: repr(value) for name, value in vars(run).items() if isinstance(value, str | int | float | list)}
-    return run_state.digest(run), run_state.status_record(run, ""), [*run.recorder.rows], here
+    return run_state.digest(run), run_dir.status_record(run, ""), [*run.recorder.rows], here
 
 
 class TestRun:
     def test_facts(self, pair: Run) -> None:
-        page = cards.run_card(pair)
+        page = pair._repr_html_()
         assert title(page) == "Run of leader_follower"
         assert facts(page) == {
             **{"environment": "LeaderFollower", "learner": "masac", "status": "complete", "update": "8 of 8"},
             **{"seconds": f"{pair.seconds:,.1f}", "seeds": "3 to 4", "digest": pair.digest[:12]},
-            **{"device": f"cpu, {pair.machine['device']}", "threads": str(torch.get_num_threads())},
+            **{"device": f"cpu, {pair.parts.machine['device']}", "threads": str(torch.get_num_threads())},
             "folder": str(pair.folder),
         }
 
     def test_a_run_that_has_not_begun_has_no_scores(self) -> None:
         run = untrained(updates=None, minutes=2.0)
-        page = cards.run_card(run)
+        page = run._repr_html_()
         assert tables(page) == []
         assert {"update": "0", "seconds": "0.0 of 120", "seeds": "0", "folder": "none, in memory"}.items() <= facts(
             page
@@ -65,20 +66,20 @@ class TestRun:
         run.recorder.append(
             1500, 2.0, {"eval/path": 3.0, "critic_loss": 1.0}, {"eval/path": [2, 4], "critic_loss": [1, 1]}
         )
-        head, *rows = tables(cards.run_card(run))[0]
+        head, *rows = tables(run._repr_html_())[0]
         assert head == ["score", "mean", "over seeds", "unit", "at update"]
         assert rows == [["path", "3", "2 to 4", "px", "1,500"], ["energy", "5", "4 to 6", "", "2"]]
 
     def test_one_seed_has_no_spread(self) -> None:
         run = untrained()
         run.recorder.append(2, 1.0, {"eval/path": 8.0}, {"eval/path": [8.0]})
-        assert tables(cards.run_card(run))[0][1:] == [["path", "8", "", "px", "2"]]
+        assert tables(run._repr_html_())[0][1:] == [["path", "8", "", "px", "2"]]
 
     def test_reasons_fallbacks_and_symptoms(self) -> None:
         run = untrained()
-        run.not_exact_reasons, run.rt.fell_back["graph"] = ["update 4: cpu a -> b"], "no CUDA"
+        run.parts.not_exact_reasons, run.rt.fell_back["graph"] = ["update 4: cpu a -> b"], "no CUDA"
         run.symptoms = [Finding("loss_grows", 6, "the loss grew from 1 to 20")]
-        page = cards.run_card(run)
+        page = run._repr_html_()
         for line in (
             "Not exact: update 4: cpu a -&gt; b",
             "Fell back: graph, no CUDA",
@@ -95,16 +96,16 @@ class TestRun:
 
     @pytest.mark.parametrize("change", ["draw", "count", "write"])
     def test_a_card_that_changes_something_is_caught(self, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        def _last_scores(run: Run) -> cards.Html:
+        def _last_scores(run: Run) -> Html:
             run.number += change == "count"
             if change == "draw":
                 run.rng.normal("act", 1)
             if change == "write":
                 run.recorder.rows.append({"update": 9, "seconds": 0.0})
-            return cards.Html("")
+            return Html("")
 
         run = untrained()
-        monkeypatch.setattr(cards, "_last_scores", _last_scores)
+        monkeypatch.setattr(Run, "_last_scores", _last_scores)
         with pytest.raises(AssertionError):
             self.test_reading_changes_nothing(run)
 
@@ -132,7 +133,7 @@ class TestConfig:
         assert repr(configure("leader_follower", dict.fromkeys(names, 40))).endswith(", 2 more>")
 
     def test_changed_settings_come_first(self) -> None:
-        page = cards.config_card(configure("leader_follower_quick", {"hidden": 8, "eval_horizon": 9}))
+        page = configure("leader_follower_quick", {"hidden": 8, "eval_horizon": 9})._repr_html_()
         changed, whole = tables(page)
         assert [row[:3] for row in changed] == [
             ["changed", "value", "in the preset"],
@@ -148,31 +149,31 @@ class TestConfig:
         assert facts(page)["settings"] == f"{len(whole) - 1}, 2 of them changed"
 
     def test_another_learner_is_no_change_of_its_own_settings(self) -> None:
-        assert cards.usual_values(configure("leader_follower_quick", {"learner": "mappo"})) == {}
+        assert configure("leader_follower_quick", {"learner": "mappo"}).changed == {}
         assert repr(configure("leader_follower_quick", {"learner": "mappo"})).endswith("learner mappo>")
 
     def test_a_size_that_was_chosen_says_why(self) -> None:
-        page = cards.config_card(configure("leader_follower", {"batch": "auto"}))
+        page = configure("leader_follower", {"batch": "auto"})._repr_html_()
         assert "<p>batch: 128 rows, published for" in page
 
     def test_a_preset_that_is_gone(self) -> None:
-        config = dataclasses.replace(tiny(), preset="gone")
+        config = dataclasses.replace(tiny(), preset="gone", usual={})
         assert repr(config) == "<Config of gone: learner masac>"
-        assert facts(cards.config_card(config))["settings"].endswith("0 of them changed")
+        assert facts(config._repr_html_())["settings"].endswith("0 of them changed")
 
     def test_toggles_may_come_and_go(self, monkeypatch: pytest.MonkeyPatch) -> None:
         config = configure("leader_follower", {"hidden": 8})
-        before = tables(cards.config_card(config))
+        before = tables(config._repr_html_())
         late = dataclasses.replace(TOGGLES["compile"], name="late")
         monkeypatch.setitem(TOGGLES, "late", late)
-        assert tables(cards.config_card(config)) == before
+        assert tables(config._repr_html_()) == before
         later = configure("leader_follower", {"late": "default"})
         monkeypatch.delitem(TOGGLES, "late")
-        assert ["late", "default", "", ""] in tables(cards.config_card(later))[-1]
+        assert ["late", "default", "", ""] in tables(later._repr_html_())[-1]
 
     def test_a_table_of_settings_is_cut(self) -> None:
         config = configure("leader_follower_curriculum", {"curriculum": None})
-        row = next(row for row in tables(cards.config_card(config))[0] if row[0] == "curriculum")
+        row = next(row for row in tables(config._repr_html_())[0] if row[0] == "curriculum")
         assert row[1] == "None"
         assert len(row[2]) == 80
 
@@ -182,7 +183,7 @@ class TestTrained:
         run = untrained(runs=2, seed=5)
         score = torch.tensor([0.123456, -torch.inf])
         trained = TrainedPolicy(run.config, run.rt, 8, [4, -1], torch.zeros(2, 3, 1700), score, Path("a/b"))
-        page = cards.trained_card(trained)
+        page = trained._repr_html_()
         assert facts(page) == {
             **{"environment": "LeaderFollower", "learner": "masac", "update": "8", "device": "cpu", "folder": "a/b"},
             "networks": "3 of 1,700 parameters for each seed",
@@ -198,7 +199,7 @@ class TestTrained:
     def test_many_seeds_are_folded(self) -> None:
         run = untrained()
         many = TrainedPolicy(run.config, run.rt, 8, [4] * 9, torch.zeros(9, 1, 2), torch.zeros(9))
-        assert "<details><summary>9 seeds</summary>" in cards.trained_card(many)
+        assert "<details><summary>9 seeds</summary>" in many._repr_html_()
         assert repr(many) == f"<TrainedPolicy of leader_follower: 9 seed(s), updates {[4] * 9}, in memory>"
 
 
@@ -213,7 +214,7 @@ class TestTeam:
     def test_vectors(self) -> None:
         team = self.team(self.spec(parts=(Group("hunters", 2, obs=14, action=2), Group("prey", 1, obs=9, action=2))))
         assert repr(team) == "<TeamPolicy of 3 agent(s) on cpu: obs (B, 3, 14) -> (B, 3, 2) in [-1, 1]>"
-        page = cards.team_card(team)
+        page = team._repr_html_()
         assert facts(page) == {
             **{"agents": "3", "groups": "2 hunters, 1 prey", "actions": "(B, 3, 2) in [-1, 1]"},
             **{"memory": "none", "device": "cpu"},
@@ -227,7 +228,7 @@ class TestTeam:
 
     def test_memory(self) -> None:
         run = ul.start("spread", learner="mappo", settings={"memory": 16, "hidden": 8, "worlds": 4})
-        assert facts(cards.team_card(run.policy()))["memory"] == "16 numbers for each agent"
+        assert facts(run.policy()._repr_html_())["memory"] == "16 numbers for each agent"
 
 
 def test_every_object_has_a_card(pair: Run) -> None:

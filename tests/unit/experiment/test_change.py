@@ -2,19 +2,18 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from uavlab.core.errors import ConfigError, DivergedError, FallbackWarning, ResourceError
-from uavlab.experiment import change, run_state
-from uavlab.experiment import run as run_module
-from uavlab.experiment.change import PARTS
-from uavlab.experiment.config import configure
+from uavlab.experiment import change, run_dir, run_state
+from uavlab.experiment.config import Config, configure
 from uavlab.experiment.run import Run
-from uavlab.experiment.run_dir import read_config, read_status
-from uavlab.experiment.run_state import Change
+from uavlab.experiment.run_dir import read_config, read_status, store_config
+from uavlab.experiment.run_state import Change, Item, Parts
 
 Settings = dict[str, Any]
 
@@ -82,7 +81,7 @@ def require_equal_bits(preset: str, base: Settings, settings: Settings, tmp_path
     train(Run(config, tmp_path / "run"), until=AT)
     resumed = train(Run.resume(tmp_path / "run", settings))
     assert changed.digest == resumed.digest
-    assert changed.not_exact_reasons == resumed.not_exact_reasons
+    assert changed.parts.not_exact_reasons == resumed.parts.not_exact_reasons
     assert [each.settings for each in changed.changes] == [each.settings for each in resumed.changes]
     assert changed.digest != train(Run(config)).digest or settings.keys() <= {"placement"}
 
@@ -92,16 +91,21 @@ PLATEAU = {"plateau": {"patience": 1}, "evaluate_every": 2, "updates": 30}
 
 @pytest.mark.parametrize(
     ("part", "settings"),
-    [*((part, {"worlds": 8, "batch": 4}) for part in ("learner", "rng", "source", "rt")), ("schedules", PLATEAU)],
+    [*((part, {"worlds": 8, "batch": 4}) for part in ("learner", "rng", "source")), ("schedules", PLATEAU)],
 )
 def test_a_part_that_stays_behind_is_noticed(
     part: str, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     config = configure("leader_follower_quick", TINY)
     right = train(Run(config), {AT: settings}).digest
-    monkeypatch.setattr(change, "PARTS", tuple(name for name in PARTS if name != part))
+    run, build_parts = Run(config), change.build_parts
+
+    def build_others(config: Config) -> Parts:
+        return replace(build_parts(config), **{part: getattr(run.parts, part)})
+
+    monkeypatch.setattr(change, "build_parts", build_others)
     try:
-        wrong = train(Run(config), {AT: settings}).digest
+        wrong = train(run, {AT: settings}).digest
     except Exception:  # parts of two runs do not fit each other
         return
     assert wrong != right
@@ -153,12 +157,12 @@ def test_patience_counts_from_the_change_that_sets_it(tmp_path: Path) -> None:
 
 def test_a_complete_run_that_goes_on_says_that_it_was_scored() -> None:
     run = train(Run(configure("leader_follower_quick", {**TINY, "updates": 5})))
-    assert run.forced
+    assert run.parts.forced
     run.change(updates=8)
-    assert not run.forced
-    assert run.not_exact_reasons == ["update 5: it was scored once more, at its former target"]
+    assert not run.parts.forced
+    assert run.parts.not_exact_reasons == ["update 5: it was scored once more, at its former target"]
     run.change(minutes=5.0)
-    assert run.not_exact_reasons[-1] == run_state.TIMED
+    assert run.parts.not_exact_reasons[-1] == run_state.TIMED
 
 
 def test_going_to_and_fro_stores_nothing_and_adds_no_reason(tmp_path: Path) -> None:
@@ -169,7 +173,7 @@ def test_going_to_and_fro_stores_nothing_and_adds_no_reason(tmp_path: Path) -> N
                 "python" if progress.number == 4 else "comparison", precision=("bf16", "fp32")[progress.number % 4 // 2]
             )
             assert read_config(tmp_path / "run").values["precision"] == "bf16"
-    assert run.not_exact_reasons == ["update 4: precision fp32 -> bf16"]
+    assert run.parts.not_exact_reasons == ["update 4: precision fp32 -> bf16"]
     assert [each.by for each in run.changes] == ["python", "comparison", "comparison"]
 
 
@@ -196,7 +200,7 @@ def test_a_refused_change_leaves_the_run_as_it_was(settings: Settings, message: 
                 run.change(**settings)
             assert run_state.digest(run) == before
     assert run.changes == []
-    assert run.not_exact_reasons == []
+    assert run.parts.not_exact_reasons == []
     assert run.digest == train(Run(config)).digest
 
 
@@ -224,15 +228,15 @@ def test_a_change_that_cannot_be_stored_is_none(tmp_path: Path, monkeypatch: pyt
 
     for progress in run.train():
         if progress.number == AT:
-            parts = [getattr(run, name) for name in PARTS]
+            parts = run.parts
             for file in ("write_config", "write_json"):  # settings, and the record after them
                 with monkeypatch.context() as patch:
-                    patch.setattr(run_module, file, full)
+                    patch.setattr(run_dir, file, full)
                     with pytest.raises(ResourceError, match="no space"):
                         run.change(batch=12)
-                assert [getattr(run, name) for name in PARTS] == parts
+                assert run.parts is parts
                 assert run.changes == []
-            run.store_config()  # after room was made
+            store_config(run)  # after room was made
     assert run.digest == train(Run(configure("leader_follower_quick", TINY))).digest
     assert read_config(tmp_path / "run").source.batch == 8
     assert run.obstacle == ""
@@ -240,10 +244,10 @@ def test_a_change_that_cannot_be_stored_is_none(tmp_path: Path, monkeypatch: pyt
 
 def test_nothing_changes_where_values_are_equal() -> None:
     run = Run(configure("leader_follower_quick", TINY))
-    parts = [getattr(run, name) for name in PARTS]
+    parts = run.parts
     assert run.change(batch=8, lr=run.config.learner.lr) is None
     assert run.changes == []
-    assert all(getattr(run, name) is part for name, part in zip(PARTS, parts, strict=True))
+    assert run.parts is parts
 
 
 def test_a_change_within_an_update_is_refused() -> None:
@@ -276,7 +280,7 @@ class TestUndo:
                 run.change(batch=12)
                 self.break_update(run, make())
         assert run.config.source.batch == 8
-        assert run.not_exact_reasons == []
+        assert run.parts.not_exact_reasons == []
         assert run.changes[0].undone
         assert read_status(tmp_path / "run")["changes"][0]["undone"] == run.changes[0].undone
         assert read_config(tmp_path / "run").values["batch"] == 8
@@ -330,7 +334,7 @@ class TestRecord:
         assert resumed.changes[0] == run.changes[0]
         assert str(resumed.changes[0]).startswith(f"update {AT}: batch 8 -> 12")
         assert resumed.config.source.batch == 12
-        assert resumed.not_exact_reasons[:2] == run.not_exact_reasons[:2]
+        assert resumed.parts.not_exact_reasons[:2] == run.parts.not_exact_reasons[:2]
 
     def test_a_kill_after_a_change_resumes_with_it(self, tmp_path: Path) -> None:
         folder, settings = tmp_path / "run", {**TINY, "checkpoint_every": 4}
@@ -374,12 +378,12 @@ class TestRecord:
 
 def test_a_state_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     run = train(Run(configure("leader_follower_quick", TINY)), until=4)
-    items = run_state.items
+    items_of, before = change.items_of, run.parts
 
-    def without_streams(run: Run) -> Any:
-        return items(run)[:-1] if run.number else items(run)
+    def without_streams(parts: Parts) -> list[Item]:
+        return items_of(parts)[:-1] if parts is before else items_of(parts)
 
-    monkeypatch.setattr(run_state, "items", without_streams)
+    monkeypatch.setattr(change, "items_of", without_streams)
     with pytest.raises(ConfigError, match="does not fit"):
         run.change(batch=12)
     assert run.config.source.batch == 8

@@ -13,7 +13,7 @@ from tests.support.fixtures_config import sizes, stop_and_resume, tiny, train_ru
 from uavlab.core.curriculum import Fallback, Position, Stage
 from uavlab.core.errors import ConfigError
 from uavlab.envs.leader_follower.env import LeaderFollower
-from uavlab.experiment import best, curriculum, schedules
+from uavlab.experiment import curriculum, schedules
 from uavlab.experiment import run as module
 from uavlab.experiment.config import configure
 from uavlab.experiment.curriculum import Progression, parse
@@ -146,7 +146,7 @@ def test_a_seed_that_fails_falls_back_learns_slower_and_recovers(scripted: None,
 def test_scores_of_an_easier_stage_choose_no_policy(scripted: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both seeds come to the second stage at update 2; the second one is back at the first when it scores 9."""
     scores = iter([[0.9, 0.9], [0.4, 0.1], [0.3, 0.2], [0.2, 9.0], [0.1, 0.3], [0.1, 0.25]])
-    monkeypatch.setattr(best, "mean_scores", lambda *given: torch.tensor(next(scores))[:, None])
+    monkeypatch.setattr(module, "mean_scores", lambda *given: torch.tensor(next(scores))[:, None])
     run = train_run(tiny(**SCRIPT))
     assert run.best_team.updates.flatten().tolist() == [4, 10]
     torch.testing.assert_close(run.best_team.score.flatten(), torch.tensor([0.4, 0.3]))
@@ -190,14 +190,14 @@ def test_a_run_that_ends_between_scores_does_not_judge(scripted: None) -> None:
 
 def test_patience_counts_from_the_last_move(scripted: None, monkeypatch: pytest.MonkeyPatch) -> None:
     stale: list[int] = []
-    score = module.validate
+    score = Run.validate
 
     def watch(self: Run, *arguments: Any, **options: Any) -> Any:
         result = score(self, *arguments, **options)
-        stale.append(self.evals_since_best)
+        stale.append(self.parts.evals_since_best)
         return result
 
-    monkeypatch.setattr(module, "validate", watch)
+    monkeypatch.setattr(Run, "validate", watch)
     train_run(tiny(**SCRIPT))
     assert stale[0] == stale[2] == stale[3] == 0  # promoted, fallen back, and below its highest stage
 

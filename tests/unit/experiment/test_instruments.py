@@ -14,12 +14,13 @@ from tests.support.live_runs import trained
 from uavlab.benchmarks.compare import build_call
 from uavlab.experiment import instruments
 from uavlab.experiment.config import configure
-from uavlab.experiment.instruments import OPERATORS, Instruments, cpu_seconds, in_digest, rounds, updates_of
+from uavlab.experiment.instruments import OPERATORS, Instruments, cpu_seconds, rounds, updates_of
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Change
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.stage_timer import count_operators
 from uavlab.runtime.toggles import Toggles, with_toggles
+from uavlab.storage.metrics_log import in_digest
 
 
 class FakeMonitor:

@@ -47,13 +47,13 @@ def test_alarms_of_the_interval() -> None:
 
 def test_advice_after_ten_scores_without_a_better_one() -> None:
     run = Run(configure("pursuit", sizes("pursuit")))
-    run.evals_since_best = 9
+    run.parts.evals_since_best = 9
     assert "try" not in progress_report(run, 0)
-    run.evals_since_best = 10
+    run.parts.evals_since_best = 10
     assert progress_report(run, 0).endswith(
         "; if it has not converged, try entropy=0.1 to explore more, or plateau={} to refine by smaller steps, or a "
         "curriculum to begin with easier worlds"
     )
     run = Run(tiny(plateau={}))  # MASAC finds its temperature itself
-    run.evals_since_best = 10
+    run.parts.evals_since_best = 10
     assert progress_report(run, 0).endswith("; if it has not converged, try a curriculum to begin with easier worlds")

@@ -148,7 +148,7 @@ def test_ranks_go_on_to_the_same_bits(whole: list[Run], tmp_path: Path) -> None:
     train(tmp_path / "run", tiny(), watch=stop_at(2))
     resumed = resume(tmp_path / "run")
     assert digests(resumed) == digests(whole)
-    assert [run.not_exact_reasons for run in resumed] == [[], []]
+    assert [run.parts.not_exact_reasons for run in resumed] == [[], []]
 
 
 KINDS: dict[str, Callable[[], Config]] = {
@@ -165,7 +165,7 @@ KINDS: dict[str, Callable[[], Config]] = {
 def test_each_kind_of_run_ends_alike_on_all_ranks_and_goes_on(kind: str, tmp_path: Path) -> None:
     config = KINDS[kind]()
     left_alone = train(tmp_path / "whole", config)
-    assert len({(run.status, run.number, run.evals_since_best) for run in left_alone}) == 1
+    assert len({(run.status, run.number, run.parts.evals_since_best) for run in left_alone}) == 1
     assert len({run_state.learner_digest(run) for run in left_alone}) == 1
     assert torch.equal(*(run.best_score for run in left_alone))
     train(tmp_path / "run", config, watch=stop_at(2))
@@ -233,7 +233,7 @@ def test_another_number_of_ranks_goes_on(before: int, after: int, tmp_path: Path
     assert {run.status for run in runs} == {"complete"}
     assert {run_state.learner_digest(run) for run in runs} == {run_state.learner_digest(runs[0])}
     reason = f"update 3: ranks {before} -> {after}, each with its own worlds and batch"
-    assert all(reason in run.not_exact_reasons for run in runs)
+    assert all(reason in run.parts.not_exact_reasons for run in runs)
     for run in runs[before:]:  # new ones fill their replay
         assert run.source._stored == 16 + 5 * 4
         assert run.recorder.rows[0]["update"] == 4

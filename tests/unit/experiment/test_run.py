@@ -15,7 +15,7 @@ from torch import Tensor
 from tests.support.fixtures_config import TINY, tiny, train_tiny
 from uavlab import evaluation
 from uavlab.core.errors import ConfigError, DivergedError, FileError, ResourceError
-from uavlab.experiment import build, policy, scores
+from uavlab.experiment import build, policy, run_dir, scores
 from uavlab.experiment import run as module
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_config, require_empty
@@ -151,14 +151,14 @@ class TestEnds:
     def test_interrupted_between_a_file_and_the_memory_of_it(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        run, write = Run(tiny(), tmp_path / "run"), module.write_json
+        run, write = Run(tiny(), tmp_path / "run"), run_dir.write_json
 
         def then_interrupt(path: Path, value: Any) -> None:
             write(path, value)
-            monkeypatch.setattr(module, "write_json", write)
+            monkeypatch.setattr(run_dir, "write_json", write)
             signal.raise_signal(signal.SIGINT)
 
-        monkeypatch.setattr(module, "write_json", then_interrupt)
+        monkeypatch.setattr(run_dir, "write_json", then_interrupt)
         with pytest.raises(KeyboardInterrupt):
             next(run.train())
         assert len(list(run.train())) > 0
@@ -197,18 +197,18 @@ class TestEnds:
         assert torch.equal(policy.load(folder).parameters, run.learner.parameters())  # no score yet: the newest policy
 
     def test_interrupted_while_it_says_that_it_runs(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        run, write = Run(tiny(), tmp_path / "run"), module.write_json
+        run, write = Run(tiny(), tmp_path / "run"), run_dir.write_json
 
         def written(path: Path, record: dict[str, Any]) -> None:
             write(path, record)
             if record["status"] == "running":
                 signal.raise_signal(signal.SIGINT)
 
-        monkeypatch.setattr(module, "write_json", written)
+        monkeypatch.setattr(run_dir, "write_json", written)
         with pytest.raises(KeyboardInterrupt):
             next(run.train())
         assert (run.status, status(tmp_path / "run")["status"]) == ("interrupted", "interrupted")
-        monkeypatch.setattr(module, "write_json", write)
+        monkeypatch.setattr(run_dir, "write_json", write)
         assert [progress.number for progress in run.train()][-1] == 8
         assert run.status == "complete"
 
@@ -255,7 +255,10 @@ class TestEnds:
         resumed = Run.resume(folder, {"lr": 0.0005, "critic_lr": 0.0015})
         list(resumed.train())
         assert status(folder)["status"] == "complete"
-        assert resumed.not_exact_reasons == ["update 2: lr 0.001 -> 0.0005", "update 2: critic_lr 0.003 -> 0.0015"]
+        assert resumed.parts.not_exact_reasons == [
+            "update 2: lr 0.001 -> 0.0005",
+            "update 2: critic_lr 0.003 -> 0.0015",
+        ]
         assert not (folder / "divergence.json").exists()
 
     def test_numbers_that_the_last_update_spoiled_are_not_saved(self, tmp_path: Path) -> None:
@@ -287,8 +290,8 @@ class TestEnds:
 
         if kind is DivergedError:
             run.learner.target[0, 0] = torch.nan  # type: ignore[union-attr]
-        monkeypatch.setattr(module, "write_json", full)
-        monkeypatch.setattr(module, "write_last", full)
+        monkeypatch.setattr(run_dir, "write_json", full)
+        monkeypatch.setattr(run_dir, "write_last", full)
         monkeypatch.setattr(run.learner, "update", update)
         with pytest.raises(kind):
             next(steps)
@@ -304,7 +307,7 @@ class TestEnds:
         steps = run.train()
         next(steps)
         assert (folder / ".run.json.reserve").stat().st_size > 4 * (folder / "run.json").stat().st_size
-        monkeypatch.setattr(module.run_state, "save", full)
+        monkeypatch.setattr(module.checkpoints, "save", full)
         monkeypatch.setattr(files, "write_text", full)
         with pytest.raises(ResourceError, match="no space"):
             list(steps)
@@ -317,7 +320,7 @@ class TestEnds:
     ) -> None:
         run = Run(tiny(), tmp_path / "run")
         with monkeypatch.context() as patch:
-            patch.setattr(module.run_state, "save", lambda *given: (_ for _ in ()).throw(ResourceError("no space")))
+            patch.setattr(module.checkpoints, "save", lambda *given: (_ for _ in ()).throw(ResourceError("no space")))
             with pytest.raises(ResourceError, match="no space"):
                 list(run.train())
         assert (run.number, status(tmp_path / "run")["status"]) == (4, "failed")

@@ -182,7 +182,7 @@ class TestSettings:
         next(run.train())
         assert read_config(tmp_path / "run").run.updates == 10
         list(run.train())
-        assert (run.status, run.number, run.not_exact_reasons) == ("complete", 10, [])
+        assert (run.status, run.number, run.parts.not_exact_reasons) == ("complete", 10, [])
         assert run.digest == train_tiny(updates=10).digest  # as if it had been the target from the start
 
     @pytest.mark.parametrize("change", [{"lr": 0.5}, {"updates": 4}, {"updates": 8}, {"minutes": 1e-9}])
@@ -202,15 +202,17 @@ class TestSettings:
         train_tiny(tmp_path / "run")
         path = tmp_path / "run" / "metrics.jsonl"
         path.write_text(path.read_text().replace("0.", "9.", 1))
-        assert Run.resume(tmp_path / "run").not_exact_reasons == ["update 8: rows of metrics were lost or changed"]
+        assert Run.resume(tmp_path / "run").parts.not_exact_reasons == [
+            "update 8: rows of metrics were lost or changed"
+        ]
 
     def test_a_target_beyond_an_end_that_was_scored_for_itself_is_not_exact(self, tmp_path: Path) -> None:
         train_tiny(tmp_path / "run", evaluate_every=100)
-        assert Run.resume(tmp_path / "run").not_exact_reasons == []
+        assert Run.resume(tmp_path / "run").parts.not_exact_reasons == []
         run = Run.resume(tmp_path / "run", {"updates": 10})
-        assert run.not_exact_reasons == ["update 8: it was scored once more, at its former target"]
+        assert run.parts.not_exact_reasons == ["update 8: it was scored once more, at its former target"]
         next(run.train())
-        assert Run.resume(tmp_path / "run").not_exact_reasons == run.not_exact_reasons  # listed once
+        assert Run.resume(tmp_path / "run").parts.not_exact_reasons == run.parts.not_exact_reasons  # listed once
 
     def test_minutes_alone_take_the_place_of_updates(self, tmp_path: Path) -> None:
         train_tiny(tmp_path / "run")
@@ -282,7 +284,7 @@ class TestEdits:
         next(Run.resume(folder, {"updates": 9, "lr": 0.5}).train())
         shutil.rmtree(folder / "checkpoints" / "ckpt-000000000009")
         assert policy.load(folder).config.learner.lr == 0.5
-        assert Run.resume(folder).not_exact_reasons[0] == "update 8: lr 0.001 -> 0.5"
+        assert Run.resume(folder).parts.not_exact_reasons[0] == "update 8: lr 0.001 -> 0.5"
 
     def test_settings_of_another_run_are_refused(self, tmp_path: Path, finished: Path) -> None:
         folder = shutil.copytree(finished, tmp_path / "run")
@@ -338,7 +340,7 @@ class TestDamage:
         assert path.exists() == (content is not None)  # loading changes no file
         list(run.train())
         assert path.read_bytes() == own
-        assert (run.status, run.not_exact_reasons) == ("complete", [])
+        assert (run.status, run.parts.not_exact_reasons) == ("complete", [])
         aside = folder / "config.json.damaged-1"
         assert (aside.read_text() if aside.exists() else None) == content
 
@@ -351,7 +353,7 @@ class TestDamage:
             run = Run.resume(folder, {"updates": 10})
         assert (path.read_bytes(), run.number) == (before, 8)
         list(run.train())
-        assert run.not_exact_reasons == ["update 8: rows of metrics were lost or changed"]
+        assert run.parts.not_exact_reasons == ["update 8: rows of metrics were lost or changed"]
         assert (folder / "metrics.jsonl.damaged-1").read_bytes() == before
         assert [json.loads(line)["update"] for line in path.read_text().splitlines()] == [2, 4, 6, 8, 10]
 
@@ -386,12 +388,15 @@ class TestElsewhere:
 
     def test_unless_it_is_asked_for_and_then_the_run_says_so(self, from_a_gpu: Path) -> None:
         run = Run.resume(from_a_gpu, {"updates": 6, "device": "cpu"})
-        assert run.not_exact_reasons == ["update 4: cuda -> cpu, new random streams"]
+        assert run.parts.not_exact_reasons == ["update 4: cuda -> cpu, new random streams"]
         list(run.train())
         assert (run.status, run.rng.salt) == ("complete", 4)
         assert run.digest != train_tiny(updates=6).digest
         again = Run.resume(from_a_gpu)  # the device that was asked for is stored
-        assert (again.not_exact_reasons, again.rng.salt) == (run.not_exact_reasons, 4)  # once lifted, for good
+        assert (again.parts.not_exact_reasons, again.rng.salt) == (
+            run.parts.not_exact_reasons,
+            4,
+        )  # once lifted, for good
 
     def test_replay_can_start_anew(self, tmp_path: Path) -> None:
         train_tiny(tmp_path / "run", updates=6)
@@ -403,13 +408,13 @@ class TestElsewhere:
         run = Run.resume(tmp_path / "run", {"updates": 8}, fresh_replay=True)
         assert (run.number, int(run.source.ring.size)) == (6, 0)
         list(run.train())
-        assert (run.status, run.not_exact_reasons) == ("complete", ["update 6: replay started anew"])
+        assert (run.status, run.parts.not_exact_reasons) == ("complete", ["update 6: replay started anew"])
         assert Run.resume(tmp_path / "run").number == 8  # what it saved since is whole again
 
     def test_minutes_are_no_exact_target(self, tmp_path: Path) -> None:
         run = train_tiny(tmp_path / "run", minutes=5.0)
-        assert run.not_exact_reasons == ["minutes: how many updates fit into them depends on the machine"]
-        assert json.loads((tmp_path / "run" / "run.json").read_text())["not_exact"] == run.not_exact_reasons
+        assert run.parts.not_exact_reasons == ["minutes: how many updates fit into them depends on the machine"]
+        assert json.loads((tmp_path / "run" / "run.json").read_text())["not_exact"] == run.parts.not_exact_reasons
 
 
 @pytest.mark.parametrize("name", ["a", "a.b_c-1", "x" * 80])

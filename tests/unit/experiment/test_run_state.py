@@ -10,7 +10,7 @@ import pytest
 import uavlab as ul
 from tests.support.fixtures_config import LONG, tiny, train_until
 from uavlab.core.errors import FileError
-from uavlab.experiment import run_state
+from uavlab.experiment import checkpoints, run_state
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Progress
 from uavlab.storage import checkpoint
@@ -20,7 +20,7 @@ def test_a_run_stopped_again_and_again_ends_in_the_same_bits(tmp_path: Path) -> 
     whole = train_until(tmp_path / "whole", -1)
     for point in (3, 8, 28, -1):
         run = train_until(tmp_path / "broken", point)
-    assert (run.digest, run.not_exact_reasons) == (whole.digest, [])
+    assert (run.digest, run.parts.not_exact_reasons) == (whole.digest, [])
 
 
 def test_the_clock_goes_on(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_saves_take_over_the_rows_that_did_not_change(tmp_path: Path) -> None:
     *_, before, newest = sorted((tmp_path / "run" / "checkpoints").iterdir())
     shared = [path.name for path in newest.iterdir() if path.stat().st_nlink > 1]
     assert all((before / name).samefile(newest / name) for name in shared)
-    segments = sorted(path.name for path in newest.iterdir() if path.name.startswith(run_state.SEGMENT))
+    segments = sorted(path.name for path in newest.iterdir() if path.name.startswith(checkpoints.SEGMENT))
     assert shared
     assert sorted(shared) == segments[: len(shared)]
     assert len(segments) in (4, 5)
@@ -58,7 +58,7 @@ def test_a_checkpoint_that_lacks_something_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         FileError, match=rf"^{re.escape(str(saved.path))}: does not fit the settings of its run \('target'\)"
     ):
-        run_state.restore(Run(tiny(**LONG)), saved)
+        checkpoints.restore(Run(tiny(**LONG)), saved)
 
 
 def test_differences_of_machines_are_listed() -> None:

@@ -417,7 +417,7 @@ class TestRun:
         assert (len(first), len(expected)) == (int(stop == 59), 1)
         assert resumed.digest == whole.digest
         assert resumed.symptoms == whole.symptoms
-        assert resumed.not_exact_reasons == []
+        assert resumed.parts.not_exact_reasons == []
 
     def test_a_warning_after_the_last_checkpoint_comes_again(self, tmp_path: Path) -> None:
         run = Run(hot(), tmp_path / "run")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.fixtures_config import tiny
-from uavlab.experiment import best, run_state
+from uavlab.experiment import checkpoints
 from uavlab.experiment import run as run_module
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
@@ -98,8 +98,7 @@ class TestSpent:
         clock = SimpleNamespace(monotonic=lambda: now[0], perf_counter=lambda: now[0])
         settings = {"updates": 6, "evaluate_every": 2, "checkpoint_every": 3, "log_every": 10}
         run = Run(tiny(**settings), tmp_path / "run")
-        for module in (run_module, best):
-            monkeypatch.setattr(module, "time", clock)
+        monkeypatch.setattr(run_module, "time", clock)
 
         def slow(owner: Any, name: str, seconds: float) -> None:
             function = getattr(owner, name)
@@ -111,8 +110,8 @@ class TestSpent:
             monkeypatch.setattr(owner, name, call)
 
         slow(run.learner, "update", 0.25)
-        slow(best, "check_state", 8.0)
-        slow(run_state, "save", 4.0)
+        slow(run_module, "mean_scores", 8.0)
+        slow(checkpoints, "save", 4.0)
         each, spent = History(run), []
         for progress in run.train():
             spent.append(each.add(run, progress))

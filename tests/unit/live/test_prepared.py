@@ -79,7 +79,7 @@ def test_a_prepared_run_is_used_and_not_built_again(monkeypatch: pytest.MonkeyPa
     step(each, 4)
     future = each.ask({"precision": "bf16"}, "panel", measure=False)
     future.result(PATIENCE)
-    assert each.run.spare is gate.runs[0]
+    assert each.run.parts is gate.runs[0]
     each.stop(PATIENCE)
 
 

@@ -216,7 +216,7 @@ class TestRuns:
     def test_of_several_ranks_the_first_is_tracked(self, place: Place, tmp_path: Path) -> None:
         run: Any = Run(tiny(wandb="team"))
         first = run_state.about(run).settings
-        run.rt = SimpleNamespace(ranks=SimpleNamespace(rank=1), device=run.rt.device)
+        run.parts.rt = SimpleNamespace(ranks=SimpleNamespace(rank=1), device=run.rt.device)
         other = run_state.about(run).settings
         assert [bool(trackers.trackers_of(tmp_path, each)) for each in (first, other)] == [True, False]
         assert {**other, "wandb": "team"} == first
