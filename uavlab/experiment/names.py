@@ -97,7 +97,7 @@ def require_run(folder: Path) -> None:
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """Read ``preset`` and ``values`` of a run, and the ``sha256`` of the rest of the file, if it has one."""
+    """Read ``preset`` and ``values`` of a run, and the ``sha256`` of the rest of the file."""
     path = folder / "config.json"
     if not path.exists():
         inside = runs_in(folder)
@@ -111,19 +111,20 @@ def own_digest(stored: Mapping[str, Any]) -> str:
     return json_digest({name: value for name, value in stored.items() if name != DIGEST})
 
 
-def _damaged(stored: Mapping[str, Any]) -> bool:
-    return DIGEST in stored and stored[DIGEST] != own_digest(stored)
+def is_damaged(stored: Mapping[str, Any]) -> bool:
+    """Return whether settings of a run do not match their own digest."""
+    return stored.get(DIGEST) != own_digest(stored)
 
 
 def check_settings(path: Path, stored: dict[str, Any]) -> dict[str, Any]:
     """Return what a file holds if it is the settings of a run."""
     if not isinstance(stored.get("preset"), str) or not isinstance(stored.get("values"), dict):
         raise FileError(f"{path}: expected the preset and the values of a run.")
-    if stored["preset"] not in presets() and is_external(stored["preset"]) and not _damaged(stored):
+    if stored["preset"] not in presets() and is_external(stored["preset"]) and not is_damaged(stored):
         require_trusted(path.parent, stored["preset"])
         register_external(stored["preset"])
     if stored["preset"] not in presets():
-        if _damaged(stored):
+        if is_damaged(stored):
             raise FileError(f"{path}: damaged: preset {quote(stored['preset'])}, and it does not match its own digest.")
         name, env = quote(stored["preset"]), quote(stored.get("environment", stored["preset"]))
         raise ConfigError(

@@ -173,7 +173,7 @@ class TrainedPolicy:
         config: Settings of the run.
         rt: Runtime on which the policy acts.
         update: Updates of the checkpoint or run.
-        updates: The update of each seed's policy; -1 where an older checkpoint does not say.
+        updates: The update of each seed's policy; -1 where the checkpoint does not say.
         parameters: Parameters of K networks for each of R seeds.
         score: Validation score of each seed; -inf if it was never evaluated.
         folder: Folder of the run; None for a run in memory.
@@ -276,7 +276,7 @@ def load(folder: Path, device: Device | None = None, which: Which = "best") -> T
     require_resumable(saved.path, saved.meta.get("values") or {}, config)
     if which not in saved.groups and which != "best":
         needs = "an environment with group_scores" if which == "best_by_group" else "a run, not an exported copy"
-        raise ConfigError(f"{folder}: has no policy {which!r}; it needs {needs}, of this version. Use which='best'.")
+        raise ConfigError(f"{folder}: has no policy {which!r}; it needs {needs}. Use which='best'.")
     runs, best = config.run.runs, saved.groups.get(which, {})
     score = best.get("score", torch.full((runs,), -math.inf))  # only whole teams have one
     if "parameters" not in best or not best["parameters"].isfinite().all() or len(score) != runs:

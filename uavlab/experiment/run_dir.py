@@ -20,7 +20,7 @@ from uavlab.core.installation import program
 from uavlab.core.registry import Resume
 from uavlab.core.text import quote
 from uavlab.experiment.config import Config, Layer, configure, parts
-from uavlab.experiment.names import DIGEST, check_settings, own_digest, read_settings
+from uavlab.experiment.names import DIGEST, check_settings, is_damaged, read_settings
 from uavlab.experiment.presets import presets
 from uavlab.experiment.run_state import RunState, changes_as_json, decisions, not_exact, ranks_record
 from uavlab.experiment.settings import settings_of
@@ -211,10 +211,9 @@ def with_changes(folder: Path | None, stored: Mapping[str, Any], changes: Sequen
 def _require_saved(folder: Path, stored: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
     """Compare the settings in ``config.json`` with those of a checkpoint.
 
-    A file that uavlab wrote matches its own digest; until the next checkpoint it may differ in settings that a resumed
-    run may change. Files of earlier versions have no digest; checkpoints that they exported hold no settings.
+    Until the next checkpoint they may differ in settings that a resumed run may change.
     """
-    forged = DIGEST in stored and stored[DIGEST] != own_digest(stored)
+    forged = is_damaged(stored)
     if not (isinstance(meta.get("values"), dict) and meta["values"]):
         texts = ["it does not match its own digest"] * forged
     else:
@@ -226,8 +225,6 @@ def _require_saved(folder: Path, stored: Mapping[str, Any], meta: Mapping[str, A
             known = {name: value for name, value in meta["values"].items() if name in config.values}
             changes = _changes(configure(stored["preset"], known).values, config)
             texts = [text for text, mark in changes.items() if mark is Resume.NO]
-            if changes and not texts and DIGEST not in stored:
-                warnings.warn(f"{folder / CONFIG}: {', '.join(changes)} since the checkpoint was saved.", stacklevel=3)
     if texts:
         more = f" and {len(texts) - MAX_LISTED} more" if len(texts) > MAX_LISTED else ""
         restore = f"move the file away, and {_resume(folder)} restores it" if meta else "start a new run"

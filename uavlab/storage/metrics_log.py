@@ -67,7 +67,7 @@ class Recorder:
             self._board.write(number, seconds, values, several)
 
     def by_seed(self, seeds: Sequence[int]) -> list[dict[str, Any]]:
-        """Return a row for each logged update and seed: its own values, or means where an older log has no others."""
+        """Return a row for each logged update and seed: its own values, or the means of all seeds."""
         table = []
         for row in self.rows:
             means = {name: value for name, value in row.items() if name != "each"}

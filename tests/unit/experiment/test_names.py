@@ -66,8 +66,14 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     for name in filter(is_external, list(ENVIRONMENTS)):  # of other tests, which a new process does not know
         monkeypatch.delitem(ENVIRONMENTS, name)
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "config.json").write_text('{"preset": "elsewhere_made", "values": {}}')
+    store(tmp_path / "other", "elsewhere_made")
     return tmp_path
+
+
+def store(folder: Path, preset: str) -> None:
+    """Write the settings of a run, all of them defaults, with their digest."""
+    stored = {"preset": preset, "values": {}}
+    (folder / "config.json").write_text(json.dumps({**stored, "sha256": names.own_digest(stored)}))
 
 
 def in_a_new_process(commands: Any) -> list[list[Any]]:
@@ -126,7 +132,7 @@ def test_a_folder_of_runs_lists_them(tmp_path: Path) -> None:
 def test_a_folder_starts_no_code_that_it_names(here: Path) -> None:
     for preset in ("os:system,command=touch harm", "harm.py:make", "pettingzoo:harm"):
         (here / "harm.py").write_text("open('harm', 'w')\n")
-        (here / "other" / "config.json").write_text(json.dumps({"preset": preset, "values": {}}))
+        store(here / "other", preset)
         for command in (["resume", "other"], ["evaluate", "other"], ["fly", "other"]):
             result = uavlab(*command)
             assert result.code == 2

@@ -17,6 +17,7 @@ from uavlab import evaluation
 from uavlab.core.errors import ConfigError, DivergedError, FileError, ResourceError
 from uavlab.experiment import build, policy, run_dir, scores
 from uavlab.experiment import run as module
+from uavlab.experiment.names import own_digest
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_config, require_empty
 from uavlab.runtime.toggle_records import EAGER
@@ -134,7 +135,8 @@ class TestFolder:
             read_config(tmp_path)
 
     def test_settings_that_are_no_longer_valid(self, tmp_path: Path) -> None:
-        (tmp_path / "config.json").write_text('{"preset": "leader_follower", "values": {"wings": 2}}')
+        stored = {"preset": "leader_follower", "values": {"wings": 2}}
+        (tmp_path / "config.json").write_text(json.dumps({**stored, "sha256": own_digest(stored)}))
         with pytest.raises(ConfigError, match="unknown setting 'wings'"):
             read_config(tmp_path)
 

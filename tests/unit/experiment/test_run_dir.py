@@ -26,7 +26,6 @@ from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import lock_run_dir, read_config, require_resumable, run_name
 from uavlab.experiment.settings import settings_of
 from uavlab.storage import checkpoint
-from uavlab.storage.files import json_digest
 
 
 class TestClaim:
@@ -243,7 +242,7 @@ def unnoticed(folder: Path, raw: bytes, count: int) -> int:
 
 
 def store(folder: Path, **values: Any) -> None:
-    """Store other values in a run's settings and in its checkpoint, as an older version may have done."""
+    """Store other values in a run's settings and in its checkpoint."""
     stored = json.loads((folder / "config.json").read_text())
     stored["values"].update(values)
     stored["sha256"] = own_digest(stored)
@@ -252,32 +251,14 @@ def store(folder: Path, **values: Any) -> None:
 
 
 class TestEdits:
-    @pytest.mark.parametrize("old", [False, True])
     def test_flipped_bits_never_give_other_settings_unnoticed(
-        self, tmp_path: Path, finished: Path, old: bool, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         folder = shutil.copytree(finished, tmp_path / "run")
-        stored = json.loads((folder / "config.json").read_text())
-        if old:  # earlier versions wrote no digest
-            del stored["sha256"]
-        raw = json.dumps(stored, indent=1).encode()
+        raw = (folder / "config.json").read_bytes()
         assert unnoticed(folder, raw, 300) == 0
         monkeypatch.setattr(module, "_require_saved", lambda *given: None)
         assert unnoticed(folder, raw, 300) > 0
-
-    def test_what_earlier_versions_wrote_still_loads(self, tmp_path: Path, finished: Path) -> None:
-        folder = shutil.copytree(finished, tmp_path / "run")
-        stored = json.loads((folder / "config.json").read_text())
-        del stored["sha256"], stored["environment"], stored["values"]["share"]
-        stored["values"]["keep"] = 2  # changed when it was resumed, and killed before the next checkpoint
-        (folder / "config.json").write_text(json.dumps(stored))
-        with pytest.warns(UserWarning, match=r"config\.json: keep 3 -> 2 since the checkpoint was saved"):
-            assert policy.load(folder).config.run.keep == 2
-        saved = checkpoint.newest(folder / "checkpoints")
-        meta = {"exported": True}
-        shutil.rmtree(folder / "checkpoints")
-        checkpoint.save(folder / "checkpoints", saved.step, {"best": saved.groups["best"]}, meta)
-        assert policy.load(folder).config.run.keep == 2
 
     def test_a_change_before_its_first_checkpoint_is_none_of_them(self, tmp_path: Path, finished: Path) -> None:
         folder = shutil.copytree(finished, tmp_path / "run")
@@ -325,10 +306,10 @@ class TestDamage:
         assert path.read_bytes() == own
         stored = json.loads(own)
         stored["preset"] = "elsewhere_made"
-        for without in ({}, {"sha256": json_digest({key: stored[key] for key in stored if key != "sha256"})}):
-            path.write_text(json.dumps({**{key: stored[key] for key in stored if key != "sha256"}, **without}))
-            with pytest.raises(ConfigError, match="trained on 'elsewhere_made', which is not registered here"):
-                policy.load(folder)
+        stored["sha256"] = own_digest(stored)
+        path.write_text(json.dumps(stored))
+        with pytest.raises(ConfigError, match="trained on 'elsewhere_made', which is not registered here"):
+            policy.load(folder)
 
     @pytest.mark.parametrize("content", ["", "{", "[]", '{"preset": 3}', None])
     def test_a_checkpoint_holds_the_settings_too(self, tmp_path: Path, finished: Path, content: str | None) -> None:
