@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     )
     from uavlab.benchmarks.registry import bench, suite
     from uavlab.cli import main
-    from uavlab.core.entities import Entities
     from uavlab.core.errors import (
         ConfigError,
         DivergedError,
@@ -61,11 +60,25 @@ if TYPE_CHECKING:
         ResourceError,
         UavlabError,
     )
-    from uavlab.core.groups import join_groups, split_groups, team_spec
-    from uavlab.core.protocols import Env, Learner, Policy
+    from uavlab.core.protocols import Env, Policy
     from uavlab.core.registry import Resume, scene
     from uavlab.core.rng import Streams
-    from uavlab.core.types import Batch, ChoiceObs, EnvSpec, Group, MapObs, Metric, Rollout, Transition, Update, tensors
+    from uavlab.core.types import (
+        Batch,
+        ChoiceObs,
+        Entities,
+        EnvSpec,
+        Group,
+        MapObs,
+        Metric,
+        Rollout,
+        Transition,
+        Update,
+        join_groups,
+        split_groups,
+        team_spec,
+        tensors,
+    )
     from uavlab.experiment.cross_play import CrossPlay
     from uavlab.experiment.fit import Fit
     from uavlab.experiment.policy import TeamPolicy, TrainedPolicy
@@ -74,10 +87,11 @@ if TYPE_CHECKING:
     from uavlab.experiment.transfer import Transfer
     from uavlab.experiment.tuning import Tuning, tuning
     from uavlab.interop import to_gymnasium, to_pettingzoo, to_torchrl
+    from uavlab.learners.learner import Learner
     from uavlab.nets.mlp import StackedMLP
     from uavlab.ops.geometry import constant
     from uavlab.registration import baseline, env, learner, preset, toggle
-    from uavlab.runtime.oom_retry import Rows
+    from uavlab.runtime.grad_step import Rows
     from uavlab.runtime.runtime import Runtime
     from uavlab.sweeps.table import SweepTable
     from uavlab.testing import check_env, check_learner
@@ -102,13 +116,12 @@ _NAMES = {
     "core.errors": (
         "UavlabError", "ConfigError", "FileError", "DivergedError", "ResourceError", "MissingPackageError"
     ),
-    "core.groups": ("join_groups", "split_groups", "team_spec"),
-    "core.protocols": ("Env", "Learner", "Policy"),
+    "core.protocols": ("Env", "Policy"),
     "core.registry": ("Resume", "scene"),
     "core.rng": ("Streams",),
     "core.types": (
         "Batch", "ChoiceObs", "Entities", "EnvSpec", "Group", "MapObs", "Metric", "Rollout", "Transition", "Update",
-        "tensors",
+        "join_groups", "split_groups", "team_spec", "tensors",
     ),
     "experiment.cross_play": ("CrossPlay",),
     "experiment.fit": ("Fit",),
@@ -119,10 +132,11 @@ _NAMES = {
     "experiment.tuning": ("Tuning", "tuning"),
     "workers.registration": ("external",),
     "interop": ("to_gymnasium", "to_pettingzoo", "to_torchrl"),
+    "learners.learner": ("Learner",),
     "nets.mlp": ("StackedMLP",),
     "ops.geometry": ("constant",),
     "registration": ("baseline", "env", "learner", "preset", "toggle"),
-    "runtime.oom_retry": ("Rows",),
+    "runtime.grad_step": ("Rows",),
     "runtime.runtime": ("Runtime",),
     "sweeps.table": ("SweepTable",),
     "testing": ("check_env", "check_learner"),

@@ -151,7 +151,7 @@ def build_run(config: Config, out: str | Path | None = None, ranks: Ranks = ALON
         ConfigError: The folder is not empty, or the environment is broken.
         ResourceError: Memory does not suffice.
     """
-    if config.task.evaluation.check is None:
+    if config.task.evaluation.flies:
         check_form(config.env)
     return Run(config, None if out is None else Path(out).expanduser(), ranks)
 

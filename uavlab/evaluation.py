@@ -4,9 +4,9 @@ Evaluation draws from random streams of its own; validation and the final test u
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -14,14 +14,14 @@ from torch import Tensor
 
 from uavlab.core import statistics
 from uavlab.core.errors import ConfigError
-from uavlab.core.groups import split_groups
 from uavlab.core.protocols import Env, Policy, initial_memory, step_policy
+from uavlab.core.registry import Settings
 from uavlab.core.rng import Streams, acting_noise
-from uavlab.core.types import EnvSpec, Metric, legal_of, tree_map
-from uavlab.envs.autoreset import start_worlds
-from uavlab.envs.forms import judge, move, out_of_time, require_tensor
+from uavlab.core.types import EnvSpec, Metric, legal_of, split_groups, tree_map
+from uavlab.envs.autoreset import judge, move, out_of_time, require_tensor, start_worlds
 from uavlab.envs.presence import mean_reward
 from uavlab.ops.action_sampling import random_moves, without_padding
+from uavlab.runtime.runtime import Runtime
 
 COMMON = (
     Metric("flight_time", "sum", "steps", better="low"),
@@ -184,10 +184,47 @@ def interval(
     return Interval(mean, max(low, least), min(high, most))
 
 
-def summary(figures: dict[str, Tensor], metrics: Sequence[Metric]) -> dict[str, dict[str, Any]]:
+def summary(figures: Mapping[str, Tensor], metrics: Sequence[Metric]) -> dict[str, dict[str, Any]]:
     """Return ``mean``, ``low`` and ``high`` of each metric; for several runs also the mean of ``each`` run."""
     result = {m.name: vars(interval(figures[m.name], m.over == "outcome", m.bounds)) for m in (*metrics, *COMMON)}
     for name, figure in result.items():
         if len(figures[name]) > 1:
             figure["each"] = figures[name].mean(1).tolist()
     return result
+
+
+class Evaluation:
+    """How policies on an environment are evaluated: over whole episodes.
+
+    Attributes:
+        count: Format of a number of episodes.
+        flies: Whether a team acts, whose flights can be animated and whose environment ``check_env`` checks.
+    """
+
+    count: ClassVar[str] = "{} episodes"
+    flies: ClassVar[bool] = True
+
+    def figures(
+        self, config: Settings, env: Any, policy: Any, rng: Streams, count: int, mean_action: bool, stream: str
+    ) -> dict[str, Float[Tensor, "R E"]]:
+        """Return the figures of a policy by run and episode; ``stream`` names the random streams."""
+        return episodes(env, policy, rng, count, mean_action, stream)
+
+    def summary(self, env: Any, figures: Mapping[str, Tensor]) -> dict[str, dict[str, Any]]:
+        """Return the mean and the interval of each figure."""
+        return summary(figures, env.metrics)
+
+    def units(self, env: Any) -> dict[str, str]:
+        """Return the unit of each figure."""
+        return {metric.name: metric.unit for metric in (*env.metrics, *COMMON)}
+
+    def baseline(self, config: Settings, rt: Runtime, plan: Callable[..., Any]) -> Any:
+        """Return a registered baseline as a policy."""
+        return Planner(plan)
+
+    def check(self, config: Settings) -> Any:
+        """Return the report of a check where no team acts; raise if a condition of training is violated."""
+        raise NotImplementedError
+
+
+EPISODES = Evaluation()

@@ -15,40 +15,31 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import partial
+from types import new_class
 from typing import Any, TypeVar, dataclass_transform
 
-import torch
-from jaxtyping import Float
-from torch import Tensor
-
 from uavlab.core.errors import ConfigError
-from uavlab.core.protocols import Learner, Policy, policy_matrix
 from uavlab.core.registry import (
     COLLECTORS,
     ENVIRONMENTS,
     LEARNERS,
     Environment,
-    LearnerEntry,
-    Settings,
     place_in,
     place_of,
+    require_defaults,
 )
-from uavlab.core.rng import Streams
 from uavlab.core.text import quote, require_known, suggest
-from uavlab.core.types import EnvSpec, Scale
 from uavlab.experiment.build import BUILT_IN
 from uavlab.experiment.config import Layer
 from uavlab.experiment.presets import PRESETS, Preset
-from uavlab.runtime.runtime import Runtime
+from uavlab.learners.learner import ARGUMENTS, Learner
 from uavlab.runtime.toggles import TOGGLES, Toggle
 
 Class = TypeVar("Class", bound=type)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 FIRST = BUILT_IN  # our own entries are registered before others: names stay theirs, and so does their order
-ARGUMENTS = ("config", "spec", "inputs", "rng", "rt")  # that a learner's constructor may name
-SAME = ("agents", "groups", "obs", "action", "choices", "team", "side", "features", "centred", "parts")  # of a spec
+FIELDS = [name for name in vars(Learner) if not name.startswith("_")]
 
 
 @dataclass(frozen=True)
@@ -81,8 +72,10 @@ def env(name: str, *, learner: str | None = None) -> Callable[[Class], Class]:
             dataclass(frozen=True)(cls)  # changes the class in place
         if not cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]
             raise ConfigError(f"env: objects of {cls.__name__} can change; write @dataclass(frozen=True).")
-        baselines = ENVIRONMENTS[name].baselines if name in ENVIRONMENTS else {}  # of a class that is executed again
-        return ENVIRONMENTS.register(name, Environment(cls, learner, baselines), place_of(cls)).kind  # type: ignore[return-value]
+        known = ENVIRONMENTS.get(name)
+        again = known is not None and place_of(known.kind).same(place_of(cls))
+        entry = Environment(cls, learner, known.baselines if known and again else {})
+        return ENVIRONMENTS.register(name, entry, place_of(cls)).kind  # type: ignore[return-value]
 
     return register
 
@@ -99,11 +92,11 @@ def baseline(environment: str, name: str | None = None) -> Callable[[Function], 
     require_known("environment", environment, ENVIRONMENTS, "baseline: ")
 
     def register(plan: Function) -> Function:
-        entry, own = ENVIRONMENTS[environment], name or plan.__name__
-        known = entry.baselines.get(own, plan)
+        entry, title = ENVIRONMENTS[environment], name or plan.__name__
+        known = entry.baselines.get(title, plan)
         if known is not plan and not place_of(known).same(place_of(plan)):
-            raise ConfigError(f"baseline: {environment} has {own!r}, {known.__qualname__}; choose another name.")
-        ENVIRONMENTS[environment] = replace(entry, baselines={**entry.baselines, own: plan})
+            raise ConfigError(f"baseline: {environment} has {title!r}, {known.__qualname__}; choose another name.")
+        ENVIRONMENTS[environment] = replace(entry, baselines={**entry.baselines, title: plan})
         return plan
 
     return register
@@ -119,10 +112,10 @@ def learner(
 ) -> Callable[[Class], Class]:
     """Register the decorated class as a learner under ``name``: ``uavlab train ENV --set learner=NAME``.
 
-    The class implements ``uavlab.core.protocols.Learner``. Its constructor is called with those of these arguments that
-    it names: ``config`` (an object of ``settings``), ``spec`` (the environment's ``EnvSpec``), ``inputs`` (mean and
-    spread of observations, measured if off-policy; for the initial parameters alone), ``rng`` (``Streams``) and ``rt``
-    (``Runtime``).
+    The class derives from ``uavlab.Learner``, or has its methods. Its constructor is called with those of these
+    arguments that it names: ``config`` (an object of ``settings``), ``spec`` (the environment's ``EnvSpec``),
+    ``inputs`` (mean and spread of observations, measured if off-policy; for the initial parameters alone), ``rng``
+    (``Streams``) and ``rt`` (``Runtime``).
 
     Args:
         name: Name of the learner.
@@ -130,10 +123,11 @@ def learner(
         collector: ``off_policy`` (a replay buffer) or ``on_policy`` (whole episodes, a ``Rollout``).
         moves: Whether agents choose moves on maps alone; otherwise they observe vectors and their actions are
             continuous.
-        fields: Other fields of ``uavlab.core.registry.LearnerEntry``. By default ``load_policy`` takes the policy of a
-            new learner whose first gradient step holds the saved parameters, ``refusal`` follows ``moves``,
+        fields: Other class attributes of ``uavlab.Learner``, and functions in place of its class methods, such as
+            ``load_policy``; the class itself may have them, too. By default ``load_policy`` takes the policy of a new
+            learner whose first gradient step holds the saved parameters, ``unsupported`` follows ``moves``,
             ``require_same`` requires equal agents, groups, observations and actions, and the toggles ``update`` and
-            ``acting`` have no effect.
+            ``acting`` are ``inapplicable``.
 
     Raises:
         ConfigError: The name belongs to another learner, or the class or an argument does not fit.
@@ -146,23 +140,18 @@ def learner(
     require_known("collector", collector, COLLECTORS, f"learner {name!r}: ")
     if moves and collector == "off_policy":
         raise ConfigError(f"learner {name!r}: replay holds no maps and moves; expected collector='on_policy'.")
+    for field in fields:
+        require_known("class attribute", field, FIELDS, f"learner {name!r}: ")
 
     def register(cls: Class) -> Class:
         _require_class("learner", cls)
         _require_constructor(cls)
-        same = fields.get("require_same", _require_same)
-        defaults = {
-            "load_policy": partial(_load_policy, cls, same),
-            "size": partial(_size, cls),
-            "refusal": partial(_refusal, moves),
-            "require_same": same,
-            "unserved": dict.fromkeys(("update", "acting"), "this learner has one form of it"),
-        }
-
-        def build(config: Settings, data: Any, rng: Streams, rt: Runtime) -> Any:
-            return _construct(cls, config.learner, config.env.spec, data, rng, rt)
-
-        entry = LearnerEntry(settings, collector, build, **{**defaults, **fields})
+        require_defaults(settings)
+        functions = {each: staticmethod(value) if callable(value) else value for each, value in fields.items()}
+        about = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+        members = {**about, "settings": settings, "collector": collector, "on_maps": moves, **functions}
+        bases = (cls,) if Learner in cls.__mro__ else (cls, Learner)
+        entry = new_class(cls.__name__, bases, exec_body=lambda namespace: namespace.update(members))
         LEARNERS.register(name, entry, place_of(cls))
         return cls
 
@@ -243,75 +232,11 @@ def _require_name(kind: str, name: Any) -> None:
 
 def _require_constructor(cls: type[Any]) -> None:
     """Check that a learner's constructor needs only known arguments, so that a misspelt one is refused at once."""
-    for each in inspect.signature(cls).parameters.values():
-        needed = each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
-        if needed and (each.name not in ARGUMENTS or each.kind is each.POSITIONAL_ONLY):
+    for argument in inspect.signature(cls).parameters.values():
+        any_number = argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD)
+        needed = argument.default is argument.empty and not any_number
+        if needed and (argument.name not in ARGUMENTS or argument.kind is argument.POSITIONAL_ONLY):
             raise ConfigError(
-                f"learner: {cls.__name__} needs the argument {each.name!r}{suggest(each.name, ARGUMENTS)}; it "
+                f"learner: {cls.__name__} needs the argument {argument.name!r}{suggest(argument.name, ARGUMENTS)}; it "
                 f"is called with those of {', '.join(ARGUMENTS)} that its constructor names."
             )
-
-
-def _construct(cls: type[Any], config: Any, spec: EnvSpec, inputs: Any, rng: Streams, rt: Runtime) -> Any:
-    """Build a learner from the arguments that its constructor names; without ``inputs``, for other parameters."""
-    if inputs is None and not spec.choices:
-        ones = torch.ones(len(rng.seeds), spec.agents, spec.obs, device=rng.device, dtype=rng.dtype)
-        inputs = Scale(0 * ones, ones)
-    given = dict(zip(ARGUMENTS, (config, spec, inputs, rng, rt), strict=True))
-    result = cls(**{name: given[name] for name in inspect.signature(cls).parameters if name in given})
-    for name in ("policy", "update", "runs"):
-        own = getattr(result, name, None)
-        if own is None or getattr(own, "__func__", None) in (Learner.policy, Learner.update):
-            what = "runs = len(rng.seeds)" if name == "runs" else f"a method {name}"
-            raise ConfigError(f"learner: {cls.__name__} has no {name}; add {what} (uavlab.core.protocols.Learner).")
-    return result
-
-
-def _load_policy(
-    cls: type[Any],
-    require_same: Callable[..., Any],
-    config: Any,
-    trained: EnvSpec,
-    spec: EnvSpec,
-    parameters: Float[Tensor, "R K P"],
-) -> Policy:
-    """Return the policy of a new learner whose first gradient step holds ``parameters``."""
-    require_same(config, trained, spec)
-    rng = Streams(range(len(parameters)), parameters.device, parameters.dtype)
-    fresh = _construct(cls, config, trained, None, rng, Runtime(rng.device))
-    matrix = policy_matrix(fresh)
-    if matrix.numel() == parameters.numel():
-        matrix.copy_(parameters.reshape(matrix.shape))
-    if not torch.equal(fresh.parameters(), parameters):
-        raise ConfigError(
-            f"learner: parameters of {cls.__name__} are not those of its first gradient step; register it with "
-            "`load_policy=`, a function (settings, spec trained on, spec to act in, parameters) -> policy."
-        )
-    return fresh.policy(spec)
-
-
-def _size(cls: type[Any], config: Any, spec: EnvSpec) -> int:
-    return _construct(cls, config, spec, None, Streams([0]), Runtime()).parameters().shape[-1]
-
-
-def _refusal(moves: bool, spec: Any) -> str | None:
-    if not isinstance(spec, EnvSpec):
-        return "it has no team of agents"
-    if moves and not (spec.choices and spec.side):
-        return "its agents do not choose moves on maps"
-    if moves:
-        return "its agents observe features beside their maps, this learner takes maps alone" if spec.features else None
-    if spec.choices:
-        return "its agents choose among moves, this learner's actions are continuous"
-    return "its agents observe maps, this learner takes vectors" if spec.side else None
-
-
-def _require_same(config: Any, trained: EnvSpec, spec: EnvSpec) -> None:
-    """Check that a policy acts in a team like the one that it was trained in."""
-    other = [name for name in SAME if getattr(trained, name) != getattr(spec, name)]
-    if other:
-        text = [", ".join(f"{name}={getattr(each, name)}" for name in other) for each in (trained, spec)]
-        raise ConfigError(
-            f"policy: trained on {text[0]}, to be used with {text[1]}; expected the same, or a learner registered with "
-            "`require_same=`."
-        )

@@ -5,13 +5,14 @@ from contextlib import contextmanager
 from functools import partial
 
 from uavlab.core.errors import ConfigError, DivergedError
-from uavlab.core.protocols import Learner, Source
+from uavlab.core.protocols import Collector
 from uavlab.core.rng import Streams
 from uavlab.core.types import Update
+from uavlab.learners.learner import Learner
 from uavlab.runtime.runtime import Runtime
 
 
-def one_cycle(source: Source, learner: Learner, rng: Streams, rt: Runtime) -> Update:
+def one_cycle(source: Collector, learner: Learner, rng: Streams, rt: Runtime) -> Update:
     """Get a batch, update the learner, pass the result back to the source."""
     with at_update(-1):  # the parameters are those of the previous update
         rt.check(learner.tensors_to_check())
@@ -27,7 +28,7 @@ def one_cycle(source: Source, learner: Learner, rng: Streams, rt: Runtime) -> Up
     return update
 
 
-def make_cycle(source: Source, learner: Learner, rng: Streams, rt: Runtime) -> Callable[[], Update]:
+def make_cycle(source: Collector, learner: Learner, rng: Streams, rt: Runtime) -> Callable[[], Update]:
     """Return a function that runs one cycle per call, captured by a CUDA graph if the runtime does so."""
     cycle = rt.cycle(partial(one_cycle, source, learner, rng, rt), rng.generators, source.host_work)
 
@@ -41,7 +42,7 @@ def make_cycle(source: Source, learner: Learner, rng: Streams, rt: Runtime) -> C
 
 
 def training(
-    source: Source, learner: Learner, rng: Streams, rt: Runtime, start: int, updates: int = 10**9
+    source: Collector, learner: Learner, rng: Streams, rt: Runtime, start: int, updates: int = 10**9
 ) -> Iterator[tuple[int, Update]]:
     """Run updates ``start`` + 1 to ``updates``; yield the number and the result of each.
 
@@ -55,7 +56,7 @@ def training(
         yield number, update
 
 
-def check_state(source: Source, learner: Learner, rt: Runtime, number: int) -> None:
+def check_state(source: Collector, learner: Learner, rt: Runtime, number: int) -> None:
     """Check all tensors of the checkpoint after update ``number``, before it is saved."""
     with at_update(number):
         rt.check(learner.tensors_to_check())

@@ -18,11 +18,11 @@ from tests.contracts.test_equality import CPU, NUMBERS, config, tasks
 from tests.support.execution_trace import Trace, execution_trace
 from tests.support.fake_device import Immediately, fake_device
 from tests.support.registries import registered
-from uavlab.collectors import entries
+from uavlab.collectors import world_source
 from uavlab.experiment import build
-from uavlab.learners.ppo import algorithm
+from uavlab.learners.ppo import ppo
 from uavlab.replay import prefetch
-from uavlab.runtime import cuda_graph, oom_retry, runtime, wrappers
+from uavlab.runtime import cuda_graph, grad_step, runtime, wrappers
 from uavlab.runtime.toggle_records import EAGER
 from uavlab.runtime.toggles import TOGGLES, Toggle, Toggles, register, resolve
 from uavlab.telemetry import flights
@@ -72,7 +72,7 @@ def served_by(name: str, value: Any) -> tuple[str, str]:
     """Return an environment and a learner on which a toggle has an effect; those first that take least time."""
     fits = [case.values for case in tasks(own_code=False) if not case.marks]
     fits = sorted(fits, key=lambda fit: fit != ("leader_follower", "masac"))
-    return SERVED_BY.get((name, value)) or next(fit for fit in fits if name not in build.task(*fit).unserved)
+    return SERVED_BY.get((name, value)) or next(fit for fit in fits if name not in build.task(*fit).inapplicable)
 
 
 def execute(env: str, learner: str, fake: bool, **toggles: Any) -> Trace:
@@ -121,9 +121,9 @@ def check_acts(name: str, value: Any, run: Callable[..., Trace] = executed) -> N
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entries, "SURVEY_STEPS", 2)
+    monkeypatch.setattr(world_source, "SURVEY_STEPS", 2)
     monkeypatch.setattr(cuda_graph, "WARM_UP", WARM_UP)
-    monkeypatch.setattr(algorithm, "LARGE", 0)
+    monkeypatch.setattr(ppo, "LARGE", 0)
     monkeypatch.setattr(flights, "simulate", simulated)
 
 
@@ -183,12 +183,12 @@ LOST: list[tuple[str, Any, Any, str, Callable]] = [
     ("memory_fraction", 0.5, runtime, "process_flags", nothing),
     ("threads", 2, runtime, "process_flags", nothing),
     ("deterministic", "on", runtime, "process_flags", nothing),
-    ("micro_batches", 3, oom_retry.Microbatcher, "__init__", lambda self, *args: FIRST(self, 1, *args[1:])),
+    ("micro_batches", 3, grad_step.Microbatcher, "__init__", lambda self, *args: FIRST(self, 1, *args[1:])),
     ("prefetch", "on", prefetch, "ThreadPoolExecutor", Immediately),
     ("adam", "fused", torch.optim, "Adam", lambda *args, fused, **more: ADAM(*args, **more)),
 ]
 """Values with functions at their seams, and what takes the functions' place."""
-FIRST, ADAM = oom_retry.Microbatcher.__init__, torch.optim.Adam
+FIRST, ADAM = grad_step.Microbatcher.__init__, torch.optim.Adam
 
 
 @pytest.mark.parametrize(("name", "value", "place", "function", "lost"), LOST)

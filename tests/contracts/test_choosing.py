@@ -9,7 +9,7 @@ import torch
 
 from tests.support.fixtures_config import sizes, train_run
 from uavlab import api
-from uavlab.collectors import entries
+from uavlab.collectors import world_source
 from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.envs.mapping.env import Mapping
 from uavlab.experiment import policy, scores
@@ -95,7 +95,7 @@ def test_a_plan_counts_in_honest_units() -> None:
     assert plan["gradient_steps_per_run"] == 10 * 2 * 2
     run = train_mission(updates=10)
     assert run.source.steps * 3 == plan["world_steps_per_run"]
-    assert plan["world_bytes"] == 3 * entries.world_bytes(run.config.env)
+    assert plan["world_bytes"] == 3 * world_source.world_bytes(run.config.env)
 
 
 def test_memory_that_is_refused_is_told_and_the_batch_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:

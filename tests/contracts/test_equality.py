@@ -51,7 +51,9 @@ def tasks(own_code: bool = True) -> list[Any]:
     """
     rows: list[Any] = []
     for learner, entry in LEARNERS.items():
-        fits = [name for name, env in ENVIRONMENTS.items() if name not in SAME and not entry.refusal(env.kind().spec)]
+        fits = [
+            name for name, env in ENVIRONMENTS.items() if name not in SAME and not entry.unsupported(env.kind().spec)
+        ]
         fits = [name for name in fits if own_code or (name, learner) not in OWN_CODE]
         later = [index > 0 and (name, learner) not in OWN_CODE for index, name in enumerate(fits)]
         marks = [[pytest.mark.soak] * (each or learner in ALIKE) for each in later]
@@ -88,7 +90,7 @@ def served(runs: Iterable[Any], compiler: bool = False) -> list[Any]:
     rows = []
     for run, case in product(runs, cases(usable=True, compiler=compiler)):
         env, learner = getattr(run, "values", run)
-        if case.values[0].name not in task(env, learner).unserved:
+        if case.values[0].name not in task(env, learner).inapplicable:
             name, marks = f"{case.id}-{env}-{learner}", [*getattr(run, "marks", ()), *case.marks]
             rows.append(pytest.param(env, learner, *case.values, id=name, marks=marks))
     return rows
@@ -112,7 +114,7 @@ def train(env: str, changes: Changes, dtype: torch.dtype = torch.float64, update
         learner, source = settings.task.build(settings, rng, rt)
         for _ in training(source, learner, rng, rt, 0, updates):
             pass
-    assert set(rt.fell_back) <= set(settings.task.unserved), rt.fell_back
+    assert set(rt.fell_back) <= set(settings.task.inapplicable), rt.fell_back
     tables = {name: table for name, (table, _) in learner.tensors_to_check().items() if name.endswith("parameter")}
     moments = {name: table for name, table in learner.state_dict().items() if name.endswith("exp_avg")}
     tables = {name: table.clone() for name, table in {**tables, **moments}.items()}

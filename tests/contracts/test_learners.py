@@ -31,7 +31,7 @@ SETTINGS = pytest.mark.parametrize(
 
 def first_environment(learner: str) -> str:
     entry = LEARNERS[learner]
-    return next(name for name, env in ENVIRONMENTS.items() if entry.refusal(env.kind().spec) is None)
+    return next(name for name, env in ENVIRONMENTS.items() if entry.unsupported(env.kind().spec) is None)
 
 
 def first_spec(learner: str) -> Any:
@@ -68,7 +68,7 @@ def test_saved_parameters_act_as_the_learner_does(learner: str) -> None:
     config = small(learner)
     _, _, trained, source = build.assemble(config)
     obs = observations(source)
-    loaded = config.task.entry.load_policy(config.learner, config.env.spec, config.env.spec, trained.parameters())
+    loaded = config.task.algorithm.load_policy(config.learner, config.env.spec, config.env.spec, trained.parameters())
     torch.testing.assert_close(loaded(obs, None), trained.policy(config.env.spec)(obs, None))
 
 

@@ -11,10 +11,10 @@ from tests.contracts.test_equality import config
 from uavlab.core.errors import RetryWarning
 from uavlab.experiment import run_state
 from uavlab.experiment.run import Run
-from uavlab.learners.masac.batched import MASAC
 from uavlab.learners.masac.loop import MASACLoop
+from uavlab.learners.masac.masac import MASAC
 from uavlab.replay import ring
-from uavlab.runtime import grad_step, oom_retry
+from uavlab.runtime import grad_step
 from uavlab.runtime.toggle_records import EAGER
 
 KINDS: dict[str, tuple[type, dict[str, Any]]] = {"loop": (MASACLoop, {}), "batched": (MASAC, EAGER)}
@@ -69,7 +69,7 @@ def refused(*given: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(oom_retry, "free_cache", lambda: None)
+    monkeypatch.setattr(grad_step, "free_cache", lambda: None)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from tests.support.fixtures_config import train_tiny
 from tests.support.nan_injection import ENV, SITES, VALUES, WORLD, WORLDS, Seams, build, fine, inject, refused
-from uavlab.collectors.entries import survey
 from uavlab.collectors.off_policy import OffPolicyCollector
+from uavlab.collectors.world_source import survey
 from uavlab.core.protocols import CheckedTensors
 from uavlab.core.rng import Streams
 from uavlab.core.types import leaves
 from uavlab.envs.leader_follower.env import LeaderFollower, State
-from uavlab.learners.masac.batched import MASAC
+from uavlab.learners.masac.masac import MASAC
 from uavlab.runtime.runtime import Runtime
 from uavlab.training import check_state
 

@@ -13,12 +13,11 @@ from torch import Tensor
 
 from tests.contracts.test_learners import LEARNERS, small
 from tests.support.exported import CONFIGS, error, inputs_of, observations, own_outputs, trained_policy
-from uavlab.core.portable import Portable
 from uavlab.experiment.export import export_policy
 from uavlab.experiment.policy import TrainedPolicy
 from uavlab.experiment.run import Run
-from uavlab.learners.coma.algorithm import networks
-from uavlab.learners.masac import base
+from uavlab.learners.coma import networks
+from uavlab.learners.masac import masac
 from uavlab.nets.mlp import StackedMLP
 from uavlab.ops.action_sampling import masked_policy, open_moves_in_turn
 from uavlab.telemetry.forecaster import Forecast
@@ -114,7 +113,7 @@ def test_a_policy_leaves_as_a_file_for_any_batch(tmp_path: Path, learner: str) -
     """``export_policy`` compares the file with the policy before it writes."""
     trained = Run(small(learner)).trained()
     policy = torch.export.load(export_policy(trained, tmp_path / "policy.pt2")).module()
-    portable, spec = trained.config.task.entry.portable or Portable(), trained.config.evaluation.spec
+    portable, spec = trained.config.task.algorithm.portable, trained.config.evaluation.spec
     for batch in (1, 5):
         inputs = [signal.sample(batch, torch.Generator()) for signal in portable.inputs(spec).values()]
         for output, signal in zip(policy(*inputs), portable.outputs(spec).values(), strict=True):
@@ -148,7 +147,7 @@ def raw_windows(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_padding(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(base, "padded_actions", lambda spec, device: None)
+    patch.setattr(masac, "padded_actions", lambda spec, device: None)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from torch import Tensor
 from tests.contracts.test_equality import MEMORY, NUMBERS, tasks
 from tests.support.fake_device import CUDA, MixedDevicesError, WaitError, Waits, fake_device
 from tests.support.fixtures_config import sizes
-from uavlab.collectors import entries
+from uavlab.collectors import world_source
 from uavlab.experiment.build import task
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
@@ -51,7 +51,7 @@ def cases() -> list[Any]:
     rows += [pytest.param("spread", learner, shared, id=f"{learner}-shared") for learner in ("masac", "mappo")]
     for case in tasks():
         env, learner = case.values
-        idle = task(env, learner).unserved
+        idle = task(env, learner).inapplicable
         for name, values in sets.items():
             if name.partition("=")[0] not in idle:
                 rows.append(pytest.param(env, learner, values, id=f"{learner}-{name}", marks=case.marks))
@@ -81,7 +81,7 @@ def cycles(run: Run, waits: Waits | None = None, updates: int = UPDATES) -> list
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entries, "SURVEY_STEPS", 2)
+    monkeypatch.setattr(world_source, "SURVEY_STEPS", 2)
     monkeypatch.setattr(cuda_graph, "WARM_UP", WARM_UP)
 
 
@@ -94,7 +94,9 @@ def test_a_cycle_keeps_to_its_device_and_never_waits(env: str, learner: str, tog
         counts = cycles(run, waits)
         assert all(tensor.is_cuda for tensor in run.learner.state_dict().values() if tensor.dim())
     assert set(run.rt.fell_back) <= ONLY_CPU, run.rt.fell_back
-    served = {name: value for name, value in as_dict(run.rt.toggles).items() if name not in run.config.task.unserved}
+    served = {
+        name: value for name, value in as_dict(run.rt.toggles).items() if name not in run.config.task.inapplicable
+    }
     expected = sum(WAITS.get(f"{name}={value}", 0) for name, value in served.items())
     if served.get("placement", "device") != "device":
         expected += WAITS_OF_STEP * (getattr(run.config.learner, "n_step", 1) - 1)

@@ -24,7 +24,7 @@ from uavlab.core.errors import FallbackWarning
 from uavlab.envs.leader_follower.env import PUBLISHED, LeaderFollower
 from uavlab.envs.mapping.env import Mapping
 from uavlab.experiment.run import Run
-from uavlab.learners.masac.batched import MASAC
+from uavlab.learners.masac.masac import MASAC
 from uavlab.nets.cnn import WIDE
 from uavlab.runtime import cuda_graph, toggle_records
 from uavlab.runtime.runtime import Runtime

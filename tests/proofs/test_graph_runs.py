@@ -12,7 +12,7 @@ from uavlab.core.errors import DivergedError, FallbackWarning
 from uavlab.envs.mapping import fusion
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
-from uavlab.learners.masac.batched import MASAC
+from uavlab.learners.masac.masac import MASAC
 from uavlab.runtime import cuda_graph, toggle_records
 from uavlab.runtime.cuda_graph import WARM_UP
 from uavlab.runtime.toggle_records import EAGER

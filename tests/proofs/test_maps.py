@@ -176,8 +176,8 @@ def test_learners_that_do_not_fit_are_named_with_those_that_do(learner: str, rea
     with pytest.raises(ConfigError, match=f"learner {learner} cannot learn sighted: {reason}"):
         configure("sighted", {"learner": learner})
     maps_alone = Sighted(moves=True, features=False).spec
-    assert LEARNERS["coma"].refusal(maps_alone) is None
-    assert LEARNERS["coma"].refusal(Sighted(moves=True).spec) == (
+    assert LEARNERS["coma"].unsupported(maps_alone) is None
+    assert LEARNERS["coma"].unsupported(Sighted(moves=True).spec) == (
         "its agents observe features beside their maps, COMA's networks take maps alone"
     )
 

@@ -17,7 +17,7 @@ from uavlab.core.types import leaves
 from uavlab.experiment import scores
 from uavlab.experiment.config import Config, configure
 from uavlab.experiment.run import Run
-from uavlab.learners.ppo import acting
+from uavlab.learners.ppo import ppo
 
 CASES: dict[str, dict[str, Any]] = {
     "masac": {},
@@ -66,7 +66,7 @@ def test_padding_that_is_left_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     run = ul.train(
         "uneven", settings={"learner": "mappo", "rollout_steps": 4, "epochs": 1, "hidden": 8}, updates=1, progress=False
     )
-    monkeypatch.setattr(acting, "padded_actions", lambda spec, device: None)
+    monkeypatch.setattr(ppo, "padded_actions", lambda spec, device: None)
     assert beyond(ul.evaluate(run, episodes=3)) > 0.01
     monkeypatch.setattr(scores, "padded_actions", lambda spec, device: None)
     assert beyond(scores.evaluate_baseline(config("masac"), "random", 3, 0)) > 0.01

@@ -12,7 +12,7 @@ from tests.support.fixtures_config import sizes, train_run
 from uavlab.core.errors import ConfigError, DivergedError, FileError
 from uavlab.experiment.config import configure, parts
 from uavlab.experiment.settings import settings_of
-from uavlab.learners.masac.base import MASACConfig
+from uavlab.learners.masac.masac import MASACConfig
 
 RUN = {"updates": 3, "evaluate_every": 3, "log_every": 1, "evaluate_episodes": 2, "checkpoint_every": 3}
 ENVIRONMENTS = ("leader_follower", "mapping", "telemetry")  # of MASAC, COMA and the forecaster

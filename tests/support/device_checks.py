@@ -38,16 +38,16 @@ def tasks() -> list[tuple[str, str]]:
         (name, learner)
         for name, environment in ENVIRONMENTS.items()
         for learner, entry in LEARNERS.items()
-        if not entry.refusal(environment.kind().spec)
+        if not entry.unsupported(environment.kind().spec)
     ]
 
 
 def single_toggles(env: str, learner: str) -> Iterator[dict[str, Any]]:
     """Yield every value of each toggle that has an effect on a task, alone, where it differs from the default."""
-    unserved, default = build.task(env, learner).unserved, eager()
+    inapplicable, default = build.task(env, learner).inapplicable, eager()
     for name, toggle in TOGGLES.items():
         for value in toggle.choices or (NUMBERS.get(name, 2),):
-            if name not in unserved and value != default.get(name, toggle.default):
+            if name not in inapplicable and value != default.get(name, toggle.default):
                 yield {name: value}
 
 

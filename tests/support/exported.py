@@ -8,7 +8,6 @@ from torch import Tensor
 
 from tests.support.fixtures_config import SMALL_FLIGHTS, SMALL_MISSION, TINY, sizes, train_run
 from tests.support.uneven import SHORT, registered_uneven
-from uavlab.core.portable import Portable
 from uavlab.core.protocols import step_policy
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import MapObs, leaves
@@ -34,7 +33,7 @@ def trained_policy(name: str) -> TrainedPolicy:
     with registered_uneven():
         config: Config = configure(preset, values)
         trained = train_run(config).trained()
-    layers = config.task.entry.portable.layers(config.learner, config.env.spec)
+    layers = config.task.algorithm.portable.layers(config.learner, config.env.spec)
     count = sum(
         torch.Size(shape).numel() for name, layer in layers.items() if "layer" in name for shape in layer.values()
     )
@@ -48,14 +47,14 @@ def inputs_of(trained: TrainedPolicy, batch: int) -> dict[str, Tensor]:
     """Return inputs of an exported policy: observations of new worlds, or windows of random numbers."""
     env, dice = trained.config.evaluation, torch.Generator().manual_seed(batch)
     if isinstance(env.spec, tuple):
-        (name, signal), *_ = trained.config.task.entry.portable.inputs(env.spec).items()
+        (name, signal), *_ = trained.config.task.algorithm.portable.inputs(env.spec).items()
         scale = trained.batched_policy(env, 0).inputs  # type: ignore[attr-defined]
         return {name: scale.center[0] + scale.spread[0] * torch.randn(batch, *signal.shape, generator=dice)}
     rng = Streams([batch])
     obs = env.observe(env.initial(rng.uniform("start", batch, env.spec.initial_noise)[0]))
     noise = acting_noise(rng, "act", batch, env.spec)[0]
     if isinstance(obs, Tensor):
-        units = (trained.config.task.entry.portable or Portable()).memory(trained.config.learner)
+        units = trained.config.task.algorithm.portable.memory(trained.config.learner)
         memory = {"memory": torch.rand(batch, env.spec.agents, units, generator=dice) - 0.5} if units else {}
         return {"observations": obs, "noise": noise, **memory}
     legal = obs.legal & (torch.rand(obs.legal.shape, generator=dice) < 0.8)

@@ -31,7 +31,9 @@ WORLD_AXIS = {"on_policy": 2, "fixed_length": 2}  # R T W; rows of other sources
 
 def small(learner: str, env: str = "", **more: Any) -> Config:
     """Return small settings of a learner with an even number of worlds, by default on the first task that fits."""
-    env = env or next(name for name, each in ENVIRONMENTS.items() if not LEARNERS[learner].refusal(each.kind().spec))
+    env = env or next(
+        name for name, each in ENVIRONMENTS.items() if not LEARNERS[learner].unsupported(each.kind().spec)
+    )
     own = {"learner": learner, **({"worlds": 4} if LEARNERS[learner].collector != "windows" else {})}
     return configure(env, sizes(env, learner), own, more)
 
@@ -140,15 +142,17 @@ class Twins:
         rt = build.runtime(config.run, config.toggles)
         self.rng = build.streams(config.run, rt.device, torch.float64)
         self.alone, self.source = config.task.build(config, self.rng, rt)
-        self.axis = WORLD_AXIS.get(config.task.entry.collector, 1)
+        self.axis = WORLD_AXIS.get(config.task.algorithm.collector, 1)
         board = Board(2)
         self.places = [ThreadRank(rank, 2, board, frozenset({deaf})) for rank in range(2)]
         half = self.halved()
         self.ranks = []
         for place in self.places:
             rank_rt = replace(rt, ranks=own or place)
-            data = config.task.collector.data(config, build.streams(config.run, rt.device, torch.float64), rt)
-            learner = config.task.entry.build(half, data, build.streams(config.run, rt.device, torch.float64), rank_rt)
+            data = config.task.collector.measure_inputs(config, build.streams(config.run, rt.device, torch.float64), rt)
+            learner = config.task.algorithm.build(
+                half, data, build.streams(config.run, rt.device, torch.float64), rank_rt
+            )
             learner.load_state_dict(self.initial(learner))
             self.ranks.append(learner)
 

@@ -14,10 +14,8 @@ from uavlab.core.errors import DivergedError
 from uavlab.core.rng import Streams
 from uavlab.core.types import Scale, Update, leaves
 from uavlab.envs.leader_follower.env import LeaderFollower
-from uavlab.learners.masac.base import MASACConfig
-from uavlab.learners.masac.batched import MASAC
 from uavlab.learners.masac.loop import MASACLoop
-from uavlab.learners.masac.networks import list_tensors
+from uavlab.learners.masac.masac import MASAC, MASACConfig, list_tensors
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
 from uavlab.training import check_state, training

@@ -2,14 +2,12 @@
 
 import torch
 
-from uavlab.collectors.entries import blank_row
-from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig
+from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig, blank_row
 from uavlab.core.protocols import Env, Policy
 from uavlab.core.rng import Streams
 from uavlab.core.types import tree_map
 from uavlab.envs.autoreset import start_worlds
-from uavlab.replay.buffer import Uniform
-from uavlab.replay.n_step import Returns
+from uavlab.replay.buffer import Returns, Uniform
 from uavlab.runtime.runtime import Runtime
 
 

@@ -27,7 +27,7 @@ def replace_entries(copies: Copies) -> None:
         registry.clear()
         registry.update(own)
         if hasattr(registry, "places"):
-            registry.places = places
+            registry.places = dict(places)
 
 
 OURS = entries()

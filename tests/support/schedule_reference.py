@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from uavlab.collectors.entries import blank_row
-from uavlab.collectors.off_policy import POOL_DEPTH, POOL_STEPS, OffPolicyCollector, ReplayConfig
+from uavlab.collectors.off_policy import POOL_DEPTH, POOL_STEPS, OffPolicyCollector, ReplayConfig, blank_row
 from uavlab.core.protocols import Policy
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Transition, Update, leaves, tree_map

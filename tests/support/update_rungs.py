@@ -8,25 +8,24 @@ import torch
 from torch import Tensor
 
 from tests.support.plain_collector import collector
-from uavlab.collectors.entries import survey
 from uavlab.collectors.off_policy import ReplayConfig
+from uavlab.collectors.world_source import survey
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Scale, Update
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.learners.masac import FORMS
-from uavlab.learners.masac.base import MASACBase, MASACConfig
-from uavlab.learners.masac.choices import CHOICE_FORMS
-from uavlab.replay.n_step import Returns
+from uavlab.learners.masac.masac import MASAC, MASACConfig
+from uavlab.replay.buffer import Returns
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles, with_toggles
 
-Kind = Callable[[MASACConfig, EnvSpec, Scale, Streams, Runtime], MASACBase]
+Kind = Callable[[MASACConfig, EnvSpec, Scale, Streams, Runtime], MASAC]
 
 
 def toggled(kind: Kind, **values: Any) -> Kind:
     """Return a kind of learner that is built with some toggles changed."""
 
-    def build(config: MASACConfig, spec: EnvSpec, inputs: Scale, rng: Streams, rt: Runtime) -> MASACBase:
+    def build(config: MASACConfig, spec: EnvSpec, inputs: Scale, rng: Streams, rt: Runtime) -> MASAC:
         changed = dataclasses.replace(rt, requested=with_toggles(rt.requested, values))
         return kind(config, spec, inputs, rng, changed)
 
@@ -34,9 +33,6 @@ def toggled(kind: Kind, **values: Any) -> Kind:
 
 
 KINDS: dict[str, Kind] = {name: toggled(form, update=name, acting="batched") for name, form in FORMS.items()}
-CHOICE_KINDS: dict[str, Kind] = {
-    name: toggled(form, update=name, acting="batched") for name, form in CHOICE_FORMS.items()
-}
 ROWS = 16
 
 
@@ -87,7 +83,7 @@ class Side:
         return results
 
 
-def all_numbers(learner: MASACBase, update: Update) -> dict[str, tuple[Tensor, str]]:
+def all_numbers(learner: MASAC, update: Update) -> dict[str, tuple[Tensor, str]]:
     """Return every tensor of a learner and of its last update, in rows that all kinds share."""
     assert update.td_error is not None
     return {**learner.tensors_to_check(), **learner.tensors_to_check(update), "td_error": (update.td_error, "R N A")}
@@ -106,9 +102,8 @@ def check_rungs_agree(
     agents: int, updates: int, share: bool, seeds: tuple[int, ...], weighted: bool, env: Any = None, **settings: Any
 ) -> None:
     """Check that every kind of the update equals ``batched``, from equal noise in float64."""
-    kinds = KINDS if env is None or not env.spec.choices else CHOICE_KINDS
-    side = Side(kinds, agents, share, seeds, weighted, env=env, **settings)
+    side = Side(KINDS, agents, share, seeds, weighted, env=env, **settings)
     results = side.train(updates)
     reference = all_numbers(side.learners["batched"], results["batched"])
-    for name in kinds:
+    for name in KINDS:
         assert difference(all_numbers(side.learners[name], results[name]), reference) <= 1e-9, name

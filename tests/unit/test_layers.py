@@ -117,7 +117,7 @@ MUTANTS = {
     "uavlab/replay/ring.py": ("import plotly.graph_objects", "uavlab is not allowed to import plotly"),
     "uavlab/nets/mlp.py": ("import pyarrow", "uavlab.nets is not allowed to import pyarrow"),
     "uavlab/cli/base.py": ("import uavlab_lab.films", "uavlab is not allowed to import uavlab_lab"),
-    "uavlab/learners/masac/base.py": (
+    "uavlab/learners/masac/masac.py": (
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import uavlab.experiment.run",
         "uavlab.learners is not allowed to import uavlab.experiment",
     ),

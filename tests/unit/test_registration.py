@@ -112,7 +112,7 @@ class TestExecutedAgain:
         second = execute(own_file, "own_file", monkeypatch)
         assert second.Own is first.Own is ENVIRONMENTS["own"].kind
         assert ENVIRONMENTS["own"].baselines.keys() == {"still"}
-        assert LEARNERS["own_learner"].load_policy.args[0] is first.OwnLearner  # type: ignore[attr-defined]
+        assert issubclass(LEARNERS["own_learner"], first.OwnLearner)
         assert TOGGLES["own_toggle"].wrap is first.own_toggle
 
     def test_a_module_that_is_executed_again_replaces_its_entries(
@@ -126,11 +126,17 @@ class TestExecutedAgain:
         assert suites.REGISTRY["own_suite"].function is second.own_suite
         assert configure("own_quick").run.updates == 8
 
-    def test_another_file_is_refused(self, own_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_another_file_replaces_entries_with_a_warning(
+        self, own_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         execute(own_file, "own_file", monkeypatch)
-        (other := tmp_path / "other.py").write_text(OWN)
-        with pytest.raises(ConfigError, match="register: the environment 'own' is already Own; choose another name"):
-            execute(other, "other", monkeypatch)
+        (tmp_path / "other.py").write_text(OWN.partition("@ul.learner")[0])
+        with pytest.warns(
+            UserWarning, match=r"the environment 'own' is now Own of .*other.py, no longer Own of .*own_f"
+        ):
+            other = execute(tmp_path / "other.py", "other", monkeypatch)
+        assert ENVIRONMENTS["own"].kind is other.Own
+        assert ENVIRONMENTS["own"].baselines == {"still": other.still}
 
     def test_without_a_file_the_module_itself_is_the_place(self, monkeypatch: pytest.MonkeyPatch) -> None:
         cells = ModuleType("cells")  # as __main__ in a notebook
@@ -219,17 +225,17 @@ class TestLearner:
         action = entry.load_policy(config, SPEC, SPEC, theta)(torch.full((2, 1, 2, 1), 0.25), None)
         expected = torch.tensor([0.5, -0.75]).tanh()[:, None, None, None].expand(2, 1, 2, 1)
         torch.testing.assert_close(action, expected)
-        assert entry.unserved.keys() == {"update", "acting"}
+        assert entry.inapplicable.keys() == {"update", "acting"}
 
     def test_what_it_fits_follows_moves(self) -> None:
-        maps, either = replace(SPEC, choices=4, side=3), LEARNERS["reinforce"].refusal
+        maps, either = replace(SPEC, choices=4, side=3), LEARNERS["reinforce"].unsupported
         ul.learner("mover", moves=True, collector="on_policy")(outside.Reinforce)
-        assert (either(SPEC), LEARNERS["mover"].refusal(maps)) == (None, None)
+        assert (either(SPEC), LEARNERS["mover"].unsupported(maps)) == (None, None)
         assert either(maps) == "its agents choose among moves, this learner's actions are continuous"
-        assert LEARNERS["mover"].refusal(SPEC) == "its agents do not choose moves on maps"
+        assert LEARNERS["mover"].unsupported(SPEC) == "its agents do not choose moves on maps"
         assert either(replace(SPEC, side=3)) == "its agents observe maps, this learner takes vectors"
         seen = "its agents observe features beside their maps, this learner takes maps alone"
-        assert LEARNERS["mover"].refusal(replace(maps, features=2)) == seen
+        assert LEARNERS["mover"].unsupported(replace(maps, features=2)) == seen
         assert either((60, 5)) == "it has no team of agents"
 
     def test_a_policy_acts_in_a_team_like_its_own(self) -> None:

@@ -11,16 +11,17 @@ import psutil
 import torch
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.protocols import Learner, initial_memory, step_policy
+from uavlab.core.protocols import initial_memory, step_policy
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
 from uavlab.experiment.run import Run
+from uavlab.learners.learner import Learner
 from uavlab.profiling.roofline import count_operators
 from uavlab.profiling.timing import FEWEST, WARM_UP, median, ratio, time_call, time_in_turn
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.stage_timer import Monitor
-from uavlab.telemetry.window_source import WindowSource
+from uavlab.telemetry.window_source import WindowCollector
 from uavlab.training import make_cycle
 
 PARTS = ("loader", "model", "both")  # whose throughput is measured
@@ -206,8 +207,8 @@ def learning(
 
 
 def loading_calls(
-    config: Config, kind: type[WindowSource] | None = None
-) -> tuple[Runtime, WindowSource, dict[str, Callable[[], Any]]]:
+    config: Config, kind: type[WindowCollector] | None = None
+) -> tuple[Runtime, WindowCollector, dict[str, Callable[[], Any]]]:
     """Build the calls ``loader`` (``IN_A_ROW`` batches), ``model`` (an update on one batch) and ``both`` (a cycle).
 
     ``kind`` replaces the class of the window source.

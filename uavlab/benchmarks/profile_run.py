@@ -40,7 +40,7 @@ def candidates(config: Config) -> dict[str, dict[str, Any]]:
     device, now = build.runtime(config.run).device, config.toggles
     changes = {}
     for toggle in TOGGLES.values():
-        if toggle.equality == "algorithm" or toggle.name in config.task.unserved:
+        if toggle.equality == "algorithm" or toggle.name in config.task.inapplicable:
             continue
         cores = (usable_cores(),) if toggle.name == "threads" else ()
         for value in cores or TRIED.get(toggle.name, toggle.choices):

@@ -115,7 +115,7 @@ def main() -> None:
     except (MemoryError, OSError, RecursionError) as error:  # Python makes nested folders by recursion
         refuse("ResourceError", f"{type(error).__name__}: {error}; free some memory or space, or check paths.", 5)
     except Exception as error:
-        from uavlab.envs.forms import describe_error
+        from uavlab.envs.autoreset import describe_error
 
         if not (message := describe_error(error)):
             raise

@@ -67,8 +67,8 @@ def check(preset: str, both: bool, **options: Any) -> Record:
 
     config = configure(preset, layer(**options))
     show_reading(config.env)
-    own = config.task.evaluation.check
-    report = check_env(config.env) if own is None else own(config)
+    evaluation = config.task.evaluation
+    report = check_env(config.env) if evaluation.flies else evaluation.check(config)
     echo(report)
     if not both:
         return vars(report)

@@ -3,19 +3,20 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, ClassVar, TypeVar, cast
 
 import torch
 from annotated_types import Ge, Le
 from jaxtyping import Bool
 from torch import Tensor
 
-from uavlab.collectors.world_source import WorldSource
-from uavlab.core.protocols import CheckedTensors, Env, Policy, forget, initial_memory, step_policy
-from uavlab.core.registry import Resume
+from uavlab.collectors.world_source import NO_LOGS, WorldCollector, survey, world_bytes
+from uavlab.core.protocols import CheckedTensors, Env, Policy, Snapshot, forget, initial_memory, step_policy
+from uavlab.core.registry import COLLECTORS, Resume, Settings
 from uavlab.core.rng import Streams, acting_noise
-from uavlab.core.types import Batch, LiveTransition, Steps, leaves, tree_map
+from uavlab.core.types import Batch, LiveTransition, Scale, Steps, leaves, tree_map
 from uavlab.envs.autoreset import Worlds
+from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.runtime import Runtime
 
 T = TypeVar("T")
@@ -31,17 +32,44 @@ class FixedLengthConfig:
         spares: New worlds in reserve for each world and batch; a world that ends more often in a batch repeats a start.
     """
 
-    worlds: Annotated[int, Ge(1), Le(1_000_000), Resume.YES] = 64
+    worlds: Annotated[int, Ge(1), Le(1_000_000), Resume.RESHAPED] = 64
     rollout_steps: Annotated[int, Ge(1), Le(10_000)] = 32
     spares: Annotated[int, Ge(1), Le(1000)] = 8
 
 
-class FixedLengthCollector(WorldSource):
+class FixedLengthCollector(WorldCollector):
     """Steps R x W worlds for T steps with the learner's policy for each batch, and replaces those that end.
 
     An agent whose task ended is not live in the steps until its world ends. The memory of a policy, if it has one, goes
     on from batch to batch, and starts anew in worlds that are replaced.
     """
+
+    settings = FixedLengthConfig
+    lacks: ClassVar[Mapping[str, str]] = {
+        "replay": "this learner takes new steps for each update and has no replay",
+        "logs": NO_LOGS,
+    }
+
+    @classmethod
+    def measure_inputs(cls, config: Settings, rng: Streams, rt: Runtime) -> Scale | None:
+        spec = config.env.spec
+        observes_vectors = not spec.side or spec.features > 0
+        return survey(config.env, rng, rt.ranks) if observes_vectors else None
+
+    @classmethod
+    def build(
+        cls, config: Settings, env: Env, inputs: Any, policy: Policy, snapshot: Snapshot, rng: Streams, rt: Runtime
+    ) -> "FixedLengthCollector":
+        require_memory(_bytes(config), "worlds", "worlds, rollout_steps, spares or runs", rt.device)
+        return cls(env, policy, config.source, rng, rt, config.run.log_episodes)
+
+    @classmethod
+    def steps_per_update(cls, config: Settings) -> int:
+        return config.source.rollout_steps
+
+    @classmethod
+    def plan(cls, config: Settings) -> dict[str, Any]:
+        return {**super().plan(config), "world_bytes": _bytes(config)}
 
     def __init__(
         self, env: Env, policy: Policy, config: FixedLengthConfig, rng: Streams, rt: Runtime, tally: bool = False
@@ -76,8 +104,8 @@ class FixedLengthCollector(WorldSource):
             worlds, row = self._advance(self.env, worlds, action.flatten(0, 1), self._step_noise(), self.pool)
             done = row.truncated | row.terminated.all(-1)
             step = self.by_run(_step(cast(LiveTransition, row), done))
-            self._check({name: (leaf, "R W") for name, leaf in _floats([("next_obs", step.next_obs)])})
-            self._check({"reward": (step.reward, "R W A")})
+            after = {name: (leaf, "R W") for name, leaf in _floats([("next_obs", step.next_obs)])}
+            self._check({**after, "reward": (step.reward, "R W A")})
             memory = forget(memory, self.by_run(done))
             steps.append(step)
         data = tree_map(lambda *leaf: torch.stack(leaf, 1), *steps)  # before worlds, whose memory steps may share
@@ -93,11 +121,9 @@ class FixedLengthCollector(WorldSource):
         self.pool = self.keep_static(self.pool, self.new_pool())
 
     def tensors_to_check(self) -> CheckedTensors:
-        """Return the tensors of worlds, pool and memory."""
         return super().tensors_to_check() | ({} if self.memory is None else {"memory": (self.memory, "R W A")})
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return worlds, pool, memory and counters."""
         state = super().state_dict()
         state |= {} if self.memory is None else {"memory": self.memory}
         return {**state, "steps": torch.tensor(self.steps)}
@@ -139,3 +165,14 @@ def _floats(trees: list[tuple[str, Any]]) -> list[tuple[str, Tensor]]:
     """Return the floating point tensors of trees by name."""
     named = [item for name, tree in trees for item in leaves(tree, name)]
     return [(name, leaf) for name, leaf in named if leaf.is_floating_point()]
+
+
+def _bytes(config: Settings) -> int:
+    """Return the bytes of worlds before and after a step, of those in reserve, and of the observations of a batch."""
+    env, source = config.env, config.source
+    obs = env.observe(env.initial(torch.zeros(1, env.spec.initial_noise)))
+    batch = 2 * source.rollout_steps * sum(leaf.nbytes for _, leaf in leaves(obs))
+    return ((2 + source.spares) * world_bytes(env) + batch) * source.worlds * config.run.runs
+
+
+COLLECTORS.register("fixed_length", FixedLengthCollector)

@@ -4,43 +4,44 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import torch
 from annotated_types import Ge, Le
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from uavlab.collectors.world_source import WorldSource
-from uavlab.core.groups import padded_actions
-from uavlab.core.protocols import CheckedTensors, Env, Policy
-from uavlab.core.registry import Resume
+from uavlab.collectors.world_source import NO_LOGS, WorldCollector, random_actions, survey
+from uavlab.core.errors import ConfigError
+from uavlab.core.protocols import CheckedTensors, Env, Policy, RecurrentPolicy, Snapshot, Trial
+from uavlab.core.registry import COLLECTORS, Resume, Settings
 from uavlab.core.rng import Streams, acting_noise
-from uavlab.core.types import Batch, EnvSpec, Transition, Update, features_of, leaves, load_leaves, tree_map
-from uavlab.envs.autoreset import Worlds, advance
-from uavlab.ops.action_sampling import random_moves, without_padding
-from uavlab.replay.buffer import ByStage, Store
-from uavlab.replay.n_step import Returns, take_returns
+from uavlab.core.types import (
+    Batch,
+    LiveTransition,
+    Scale,
+    Transition,
+    Update,
+    features_of,
+    leaves,
+    load_leaves,
+    tree_map,
+)
+from uavlab.envs.autoreset import Worlds, advance, start_worlds
+from uavlab.envs.staged import Staged
+from uavlab.replay.buffer import ByStage, Returns, Store, Uniform, host_transfer, take_returns
 from uavlab.replay.prefetch import Prefetcher
-from uavlab.replay.prioritized import PriorityConfig
-from uavlab.replay.ring import Ring
+from uavlab.replay.prioritized import ByPriority, PriorityConfig
+from uavlab.replay.ring import Ring, row_bytes
 from uavlab.replay.segments import cut, paste, plan
+from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.runtime import Runtime
-
-
-def random_actions(spec: EnvSpec, rng: Streams, name: str, obs: Any) -> Tensor:
-    """Draw uniformly random actions (B A D), or legal moves (B A), for worlds with observations ``obs`` (B ...)."""
-    count = len(next(leaves(obs))[1]) // len(rng.seeds)
-    if spec.choices:
-        return random_moves(obs, rng.uniform(name, count, spec.agents).flatten(0, 1))
-    action = 2 * rng.uniform(name, count, spec.agents, spec.action).flatten(0, 1) - 1
-    return without_padding(action, padded_actions(spec, action.device))
-
 
 T = TypeVar("T")
 
 POOL_DEPTH = 8  # initial states in reserve for each world
 POOL_STEPS = 32  # steps between refills; a world that ends more than ``POOL_DEPTH`` times in them repeats a start
+TRIAL_STEPS = 100  # most random steps of each world of a trial
 
 
 @dataclass(frozen=True)
@@ -55,14 +56,14 @@ class ReplayConfig(PriorityConfig):
         learning_starts: Rows per run collected with random actions before the first update.
     """
 
-    worlds: Annotated[int, Ge(1), Le(1_000_000), Resume.YES] = 64
+    worlds: Annotated[int, Ge(1), Le(1_000_000), Resume.RESHAPED] = 64
     world_steps: Annotated[int, Ge(1), Le(10_000), Resume.YES] = 1
-    batch: Annotated[int, Ge(1), Le(1_000_000), Resume.YES] = 128
+    batch: Annotated[int, Ge(1), Le(1_000_000), Resume.RESHAPED] = 128
     capacity: Annotated[int, Ge(1), Le(10**9)] = 100_000
     learning_starts: Annotated[int, Ge(1), Le(10**9)] = 2_048
 
 
-class OffPolicyCollector(WorldSource):
+class OffPolicyCollector(WorldCollector):
     """Steps R x W worlds with the learner's policy, stores every transition, and draws batches.
 
     A round is ``interval`` cycles of ``world_steps`` steps, followed by ``interval`` x ``ratio`` updates. With
@@ -70,6 +71,50 @@ class OffPolicyCollector(WorldSource):
     ``overlap`` the steps of a round run in a thread during its updates, with the policy at the beginning of the round;
     their rows are stored at its end. Results never depend on timing.
     """
+
+    settings = ReplayConfig
+    per_rank = ("batch", "worlds", "capacity", "learning_starts")
+    replay = True
+    lacks: ClassVar[Mapping[str, str]] = {"logs": NO_LOGS}
+
+    @classmethod
+    def measure_inputs(cls, config: Settings, rng: Streams, rt: Runtime) -> Scale:
+        return survey(config.env, rng, rt.ranks)
+
+    @classmethod
+    def build(
+        cls, config: Settings, env: Env, inputs: Any, policy: Policy, snapshot: Snapshot, rng: Streams, rt: Runtime
+    ) -> "OffPolicyCollector":
+        if isinstance(policy, RecurrentPolicy):
+            raise ConfigError(
+                "off_policy: got a policy with memory, which replay does not hold; collect by fixed_length."
+            )
+        steps, tally = getattr(config.learner, "n_step", 1), config.run.log_episodes
+        returns = Returns(steps, config.learner.gamma, config.source.worlds) if steps > 1 else None
+        return cls(env, policy, config.source, rng, rt, make_store(config, rng, rt), snapshot, returns, tally)
+
+    @classmethod
+    def steps_per_update(cls, config: Settings) -> int:
+        return config.source.world_steps
+
+    @classmethod
+    def plan(cls, config: Settings) -> dict[str, Any]:
+        replay, toggles, run = config.source, config.toggles, config.run
+        cycles = -(-(run.updates or 0) // (toggles.interval * toggles.ratio)) * toggles.interval  # whole rounds
+        steps = None if run.updates is None else cycles * replay.world_steps * replay.worlds + replay.learning_starts
+        return {
+            "world_steps_per_run": steps,
+            "agent_steps_per_run": None if steps is None else steps * config.env.spec.agents,
+            "replay_bytes": replay_bytes(example_env(config), replay, run.runs),
+        }
+
+    @classmethod
+    def trial(cls, config: Settings) -> Trial:
+        """Return the run with fewer random steps before its first update."""
+        source = config.source
+        few = min(source.learning_starts, TRIAL_STEPS * source.worlds)
+        apart = f"{source.learning_starts:,} random steps" if few < source.learning_starts else ""
+        return Trial(replace(config, source=replace(source, learning_starts=few)), apart=apart)
 
     def __init__(
         self,
@@ -79,14 +124,11 @@ class OffPolicyCollector(WorldSource):
         rng: Streams,
         rt: Runtime,
         store: Store,
-        snapshot: Callable[[], Policy],
+        snapshot: Snapshot,
         returns: Returns | None = None,
         tally: bool = False,
     ) -> None:
-        """Start the worlds of all runs; ``snapshot`` copies the policy in training, for the thread of ``overlap``.
-
-        With ``returns`` the rows of a batch are those of several steps; with ``tally`` worlds keep figures of episodes.
-        """
+        """Start the worlds of all runs; ``snapshot`` copies the policy in training, for the thread of ``overlap``."""
         super().__init__(env, config.worlds, POOL_DEPTH, rng, rt, env.spec.deaths, tally)
         self.policy, self.config, self.snapshot, toggles = policy, config, snapshot, rt.toggles
         self.interval, self.round = toggles.interval, toggles.interval * toggles.ratio
@@ -98,7 +140,7 @@ class OffPolicyCollector(WorldSource):
         self.drawn_at = self.ahead_at = 0  # rows stored when the present batch, and the prefetched one, were drawn
         self.prefetcher: Prefetcher | None = None
         self.executor: Executor | None = None
-        self.pending: Future[list[Transition]] | None = None
+        self.pending: Future[list[Transition]] | None = None  # steps of the thread
         self.ready: list[Transition] = []  # rows of the last round, by step, that are not stored yet
         self._check = rt.check
         if toggles.prefetch == "on":
@@ -161,22 +203,18 @@ class OffPolicyCollector(WorldSource):
         return (index - self.drawn_at).remainder(self.config.capacity) < self._stored - self.drawn_at
 
     def figures(self) -> dict[str, Float[Tensor, " R"]]:
-        """Return figures of the episodes that ended since the last call, see ``envs.tally`` (host sync)."""
         self._wait()
         return super().figures()
 
     def ended(self) -> float | None:
-        """Return how many episodes of a run have ended in the present worlds, as a mean over runs (host sync)."""
         self._wait()
         return super().ended()
 
     def tensors_to_check(self) -> CheckedTensors:
-        """Return the tensors of worlds and pool; rows were checked before they were stored."""
         self._wait()
         return super().tensors_to_check()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return worlds, pool, counters, priorities, rows not stored yet and the prefetched batch; see ``segments``."""
         self._wait()
         state = super().state_dict()
         state |= {"steps": torch.tensor(self.steps)} | ({"turn": torch.tensor(self.turn)} if self.round > 1 else {})
@@ -205,7 +243,6 @@ class OffPolicyCollector(WorldSource):
             self.prefetcher.hold(Batch(None, state["ahead.index"].to(self.ring.cursor.device), weight))
 
     def segments(self, saved: Iterable[str]) -> dict[str, dict[str, Tensor] | None]:
-        """Return the rows of replay as immutable segments; None stands for a segment that is in ``saved``."""
         before = set(saved)
         names = plan(before, self._stored, self.config.capacity)
         return {name: None if name in before else cut(self.ring, name) for name in names}
@@ -226,7 +263,6 @@ class OffPolicyCollector(WorldSource):
                 rows.truncated.fill_(True)  # the distance between the rows of a world changes
 
     def rows(self) -> dict[str, Tensor]:
-        """Return the memory of replay: rows by slot, cursor and size."""
         return {**dict(leaves(self.ring.rows)), "cursor": self.ring.cursor, "size": self.ring.size}
 
     def set_stages(self, share: Float[Tensor, "R S"], stage: Int[Tensor, " R"]) -> None:
@@ -314,18 +350,70 @@ class OffPolicyCollector(WorldSource):
         return worlds, rows
 
     def _sample_batch(self, noise: Tensor) -> Batch:
-        index, weight = self.store.choose(noise)
-        return self._with_rows(Batch(None, index, weight))
+        return self._read(*self.store.choose(noise))
 
     def _take_prefetched(self) -> Batch | None:
         """Return the prefetched batch, if any; after loading, its rows are read from the restored slots."""
         batch = None if self.prefetcher is None else self.prefetcher.take()
         if batch is None or batch.data is not None:
             return batch
-        return self._with_rows(batch)
+        return self._read(batch.index, batch.weight)
 
-    def _with_rows(self, batch: Batch) -> Batch:
+    def _read(self, index: Int[Tensor, "R N"], weight: Float[Tensor, "R N"] | None) -> Batch:
+        """Return the rows of slots, with their importance weights, as a batch."""
         if self.returns is None:
-            return replace(batch, data=self._take(batch.index))
-        data, discount = take_returns(self.returns, self.ring, self._take, batch.index)
-        return replace(batch, data=data, discount=discount)
+            return Batch(self._take(index), index, weight)
+        data, discount = take_returns(self.returns, self.ring, self._take, index)
+        return Batch(data, index, weight, discount=discount)
+
+
+def make_store(config: Settings, rng: Streams, rt: Runtime) -> Store:
+    """Allocate replay on the device or the host, uniform or prioritized."""
+    toggles, replay, env, runs = rt.toggles, config.source, example_env(config), len(rng.seeds)
+    here = toggles.placement == "device"
+    device = rt.device if here else torch.device("cpu")
+    masses = 0 if toggles.priorities == "off" else 8 * replay.capacity * runs
+    require_memory(replay_bytes(env, replay, runs) + masses, "replay", "capacity or runs", device)
+    noise = torch.zeros(runs * replay.worlds, env.spec.initial_noise, dtype=rng.dtype, device=device)
+    worlds = start_worlds(env, noise)
+    example = tree_map(lambda leaf: leaf.unflatten(0, (runs, -1)), blank_row(env, worlds))
+    transfer = None if here else host_transfer(example, replay.batch, rt, toggles.placement == "pinned")
+    if config.run.curriculum is not None:
+        if toggles.priorities != "off":
+            raise ConfigError(
+                f"priorities: got {toggles.priorities} with a curriculum, whose batches hold fixed shares of stages; "
+                "expected priorities=off."
+            )
+        return ByStage(example, replay.capacity, transfer)
+    if toggles.priorities == "off":
+        return Uniform(example, replay.capacity, transfer)
+    return ByPriority(example, replay.capacity, replay, toggles.priorities, transfer, config.run.updates, rt.ranks)
+
+
+def blank_row(env: Env, worlds: Worlds) -> Transition:
+    """Return one transition per world, for its shapes and types."""
+    spec, seen = env.spec, features_of(worlds.obs)
+    zero = seen.new_zeros(len(worlds.replaced), spec.agents)
+    row = {
+        "obs": worlds.obs,
+        "action": zero.long() if spec.choices else zero[..., None].expand(-1, -1, spec.action),
+        "reward": zero,
+        "next_obs": worlds.obs,
+        "terminated": zero.bool(),
+        "truncated": zero[:, 0].bool(),
+        "stage_number": worlds.stage_number,
+    }
+    return LiveTransition(**row, live=zero.bool()) if spec.deaths else Transition(**row)
+
+
+def replay_bytes(env: Env, config: ReplayConfig, runs: int) -> int:
+    row = blank_row(env, start_worlds(env, torch.zeros(1, env.spec.initial_noise)))
+    return row_bytes(tree_map(lambda leaf: leaf[None], row)) * config.capacity * runs
+
+
+def example_env(config: Settings) -> Any:
+    """Return an environment whose worlds have all parts that those of a run have."""
+    return config.env if config.run.curriculum is None else Staged(config.env, (config.env,))
+
+
+COLLECTORS.register("off_policy", OffPolicyCollector)

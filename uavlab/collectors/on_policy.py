@@ -1,25 +1,28 @@
 """The on-policy collector: each batch consists of whole episodes of the policy in training."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from annotated_types import Ge, Le
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from uavlab.collectors.world_source import host_or_kernel
-from uavlab.core.protocols import Env, Policy, Source, initial_memory, step_policy
-from uavlab.core.registry import Resume
+from uavlab.collectors.world_source import NO_LOGS, host_or_kernel, world_bytes
+from uavlab.core.protocols import Collector, Env, Policy, Snapshot, Trial, initial_memory, step_policy
+from uavlab.core.registry import COLLECTORS, Resume, Settings
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import Batch, Rollout, leaves, tree_map
-from uavlab.envs.forms import judge, move, out_of_time, require_like
+from uavlab.envs.autoreset import judge, move, out_of_time, require_like
 from uavlab.envs.presence import live_at_start
 from uavlab.envs.staged import first_stage, start_noise
 from uavlab.envs.tally import add_step, read_tally, start_tally
+from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.runtime import Runtime
+
+TRIAL_WORLDS = 4  # most worlds of all runs of a trial
 
 
 @dataclass(frozen=True)
@@ -30,14 +33,47 @@ class RolloutConfig:
         worlds: Worlds per run (W), each stepped for one episode; ``auto`` for the knee of their throughput.
     """
 
-    worlds: Annotated[int, Ge(1), Le(1_000_000), Resume.YES] = 16
+    worlds: Annotated[int, Ge(1), Le(1_000_000), Resume.RESHAPED] = 16
 
 
-class OnPolicyCollector(Source):
+class OnPolicyCollector(Collector):
     """Steps R x W new worlds for ``horizon`` steps with the learner's policy for each batch.
 
     Worlds that end early are stepped further; agents are marked as not live in steps after the end of their task.
     """
+
+    settings = RolloutConfig
+    lacks: ClassVar[Mapping[str, str]] = {
+        "replay": "this learner runs new episodes for each update and has no replay",
+        "logs": NO_LOGS,
+    }
+
+    @classmethod
+    def build(
+        cls, config: Settings, env: Env, inputs: Any, policy: Policy, snapshot: Snapshot, rng: Streams, rt: Runtime
+    ) -> "OnPolicyCollector":
+        states = 2 * world_bytes(config.env) * config.source.worlds * config.run.runs  # those before and after a step
+        require_memory(states, "worlds", "worlds or runs", rt.device)
+        return cls(env, policy, config.source, rng, rt, config.run.log_episodes)
+
+    @classmethod
+    def steps_per_update(cls, config: Settings) -> int:
+        return config.env.spec.horizon
+
+    @classmethod
+    def plan(cls, config: Settings) -> dict[str, Any]:
+        worlds, updates = config.source.worlds, config.run.updates
+        bytes_of_worlds = world_bytes(config.env) * worlds * config.run.runs
+        missions = None if updates is None else updates * worlds
+        return {"missions_per_run": missions, **super().plan(config), "world_bytes": bytes_of_worlds}
+
+    @classmethod
+    def trial(cls, config: Settings) -> Trial:
+        """Return the run with few worlds; the time of an update grows with their number."""
+        worlds = config.source.worlds
+        few = min(worlds, max(1, TRIAL_WORLDS // config.run.runs))
+        size = f"{few} of {worlds} worlds" if few < worlds else ""
+        return Trial(replace(config, source=replace(config.source, worlds=few)), worlds / few, size)
 
     def __init__(
         self, env: Env, policy: Policy, config: RolloutConfig, rng: Streams, rt: Runtime, tally: bool = False
@@ -106,13 +142,8 @@ class OnPolicyCollector(Source):
                 live = live & ~env.truncated(state).view(*lead, 1)
             going = self._count(step, going, (before, action, state), *results)
         rewards, lives, ends = (torch.stack(each, 1) for each in zip(*steps, strict=True))
-        data = Rollout(
-            obs=tree_map(lambda *leaf: torch.stack(leaf, 1), *observations),
-            action=torch.stack(actions, 1),
-            reward=rewards,
-            live=lives,
-            terminated=ends,
-        )
+        seen = tree_map(lambda *leaf: torch.stack(leaf, 1), *observations)
+        data = Rollout(obs=seen, action=torch.stack(actions, 1), reward=rewards, live=lives, terminated=ends)
         index = torch.arange(spec.horizon * self.config.worlds, device=self.rng.device)
         return Batch(data, index.expand(self.runs, -1))
 
@@ -130,7 +161,6 @@ class OnPolicyCollector(Source):
         return left & ~late
 
     def figures(self) -> dict[str, Float[Tensor, " R"]]:
-        """Return figures of the episodes that ended since the last call, see ``envs.tally`` (host sync)."""
         return {} if self.tally is None else read_tally(self.env, self.tally, self.runs)
 
     def after_cycle(self) -> None:
@@ -161,3 +191,6 @@ def step_and_observe(
     """Return states, observations, rewards and terminations after one step."""
     after, next_obs = move(env, state, action, noise, obs)
     return after, next_obs, *judge(env, state, action, after, noise)
+
+
+COLLECTORS.register("on_policy", OnPolicyCollector)

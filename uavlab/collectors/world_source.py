@@ -1,20 +1,65 @@
-"""What collectors share whose worlds go on from batch to batch: worlds, new ones in reserve, and their stages."""
+"""What collectors share: worlds that go on from batch to batch, and measurements before there are any."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.core.protocols import CheckedTensors, Env, Source
+from uavlab.core.protocols import CheckedTensors, Collector, Env
 from uavlab.core.rng import Streams
-from uavlab.core.types import leaves, load_leaves, tree_map
-from uavlab.envs.autoreset import Pool, Worlds, advance, make_pool, start_worlds
+from uavlab.core.types import EnvSpec, Scale, features_of, leaves, load_leaves, padded_actions, tree_map
+from uavlab.envs.autoreset import Pool, Worlds, advance, make_pool, move, start_worlds
 from uavlab.envs.staged import first_stage, start_noise
 from uavlab.envs.tally import read_tally
+from uavlab.ops.action_sampling import random_moves, without_padding
+from uavlab.runtime.finite_check import require_finite
+from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.runtime.runtime import Runtime
 
 T = TypeVar("T")
+
+NO_LOGS = "this learner reads no logs"
+SURVEY_WORLDS, SURVEY_STEPS = 64, 64  # per run
+
+
+def random_actions(spec: EnvSpec, rng: Streams, name: str, obs: Any) -> Tensor:
+    """Draw uniformly random actions (B A D), or legal moves (B A), for worlds with observations ``obs`` (B ...)."""
+    count = len(leaves(obs)[0][1]) // len(rng.seeds)
+    if spec.choices:
+        return random_moves(obs, rng.uniform(name, count, spec.agents).flatten(0, 1))
+    action = 2 * rng.uniform(name, count, spec.agents, spec.action).flatten(0, 1) - 1
+    return without_padding(action, padded_actions(spec, action.device))
+
+
+def survey(env: Env, rng: Streams, ranks: Ranks = ALONE) -> Scale:
+    """Measure mean and standard deviation of observed vectors under random actions; constant features get scale 1.
+
+    Several ``ranks`` measure those of all their worlds together.
+    """
+    spec, runs = env.spec, len(rng.seeds)
+    worlds = start_worlds(env, rng.uniform("survey", SURVEY_WORLDS, spec.initial_noise).flatten(0, 1))
+    state, obs = worlds.state, worlds.obs
+    observations = []
+    for _ in range(SURVEY_STEPS):
+        action = random_actions(spec, rng, "survey", obs)
+        noise = rng.uniform("survey", SURVEY_WORLDS, spec.step_noise)
+        state, obs = move(env, state, action, noise.flatten(0, 1), obs)
+        observations.append(features_of(obs).unflatten(0, (runs, SURVEY_WORLDS)))
+    seen = torch.cat(observations, 1)
+    require_finite({"obs": (seen, "R N A O")})  # the initial weights of first layers depend on them
+    center, spread = ranks.mean(seen.mean(1)), seen.std(1)
+    if ranks.size > 1:
+        rows = seen.shape[1] * ranks.size
+        spread = (ranks.mean((seen - center[:, None]).square().mean(1)) * rows / (rows - 1)).sqrt()
+    return Scale(center=center, spread=torch.where(spread > 1e-3, spread, 1.0))
+
+
+def world_bytes(env: Env) -> int:
+    """Return the bytes of one world's state."""
+    state = env.initial(torch.zeros(1, env.spec.initial_noise))
+    return sum(leaf.nbytes for _, leaf in leaves(state))
 
 
 def host_or_kernel(host_work: str, fn: Callable[..., Any], rt: Runtime) -> Callable[..., Any]:
@@ -22,12 +67,8 @@ def host_or_kernel(host_work: str, fn: Callable[..., Any], rt: Runtime) -> Calla
     return rt.time_stage(fn, "environment") if host_work else rt.kernel(fn, "environment")
 
 
-class WorldSource(Source):
-    """R x W worlds, and a pool of new ones that replace those that end.
-
-    Attributes:
-        resized: Whether the state that was loaded last is of another number of worlds, so that new ones have to start.
-    """
+class WorldCollector(Collector):
+    """R x W worlds, and a pool of new ones that replace those that end."""
 
     def __init__(self, env: Env, count: int, depth: int, rng: Streams, rt: Runtime, deaths: bool, tally: bool) -> None:
         """Start ``count`` worlds of each run, with ``depth`` in reserve for each.
@@ -75,30 +116,24 @@ class WorldSource(Source):
         return self.by_run(self.worlds.obs)
 
     def figures(self) -> dict[str, Float[Tensor, " R"]]:
-        """Return figures of the episodes that ended since the last call, see ``envs.tally`` (host sync)."""
         return {} if self.worlds.tally is None else read_tally(self.env, self.worlds.tally, self.runs)
 
     def record(self) -> dict[str, Any]:
-        """Return what the record of a run says of the environment."""
         return self.env.record() if hasattr(self.env, "record") else {}
 
     def inexact(self) -> list[str]:
-        """Return why worlds cannot be repeated bit for bit."""
         return self.env.inexact() if hasattr(self.env, "inexact") else []
 
     def ended(self) -> float | None:
-        """Return how many episodes of a run have ended in the present worlds, as a mean over runs (host sync)."""
         return self.worlds.replaced.sum().item() / self.runs
 
     def tensors_to_check(self) -> CheckedTensors:
-        """Return the tensors of worlds and pool; rows were checked before they were stored."""
         lead = (self.runs, self.count_of_worlds)
         worlds = {f"worlds.{k}": (v.unflatten(0, lead), "R W") for k, v in leaves(self.worlds)}
         pool = {f"pool.{k}": (v.unflatten(0, (-1, *lead)), "depth R W") for k, v in leaves(self.pool)}
         return {name: value for name, value in {**worlds, **pool}.items() if value[0].is_floating_point()}
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return worlds and pool."""
         return {f"worlds.{k}": v for k, v in leaves(self.worlds)} | {f"pool.{k}": v for k, v in leaves(self.pool)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:

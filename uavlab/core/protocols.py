@@ -1,13 +1,14 @@
-"""Protocols of the training loop: an environment, a source of batches and a learner."""
+"""Protocols of the training loop: a policy, an environment and a collector of batches."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from uavlab.core.errors import ConfigError
-from uavlab.core.types import Batch, EnvSpec, Update
+from uavlab.core.registry import Settings
+from uavlab.core.rng import Streams
+from uavlab.core.types import Batch, EnvSpec, Rule, Update
 
 S = TypeVar("S")
 
@@ -64,15 +65,7 @@ class Env(Protocol[S]):
     World b of a result depends only on world b of the arguments. Random numbers are passed in as ``noise``. Worlds are
     also stepped after their end, where all numbers must stay finite. ``metrics``, a tuple of ``Metric``, describes what
     ``measure`` returns; ``score`` maps metrics (and flight time, timeout and return) to weights for the selection of a
-    policy. The class attribute ``rules``, a tuple of ``uavlab.core.types.Rule``, is optional: conditions on fields and
-    ``eval_`` fields. So are ``labels``, names for people (``uavlab.core.labels``); ``sizes``, fields that are sizes of
-    a team, each a number, or fewest and most; ``perception``, fields that a policy takes along where it is scored on
-    another task; and ``initial_settings``, fields that ``initial`` alone reads, which the stages of a curriculum may
-    change. Optional functions: ``truncated(state)``, worlds that end before the horizon although tasks have not (B);
-    ``initial_where(noise, needed)``, which creates worlds as ``initial`` does where they are needed, of an environment
-    whose worlds are costly to start; ``record()`` and ``inexact()``, what the record of a run says of it; and, where
-    ``inexact`` may return reasons, ``check_chance()``, which looks for some, and ``notice(text)``, which adds one.
-    Where ``host_work`` is a text, it says why functions can be neither compiled nor part of a CUDA graph.
+    policy. ``OptionalHooks`` names what an environment may have besides.
     """
 
     metrics: ClassVar[Any]  # a type here would refuse the narrower one that checkers infer for a class attribute
@@ -101,20 +94,125 @@ class Env(Protocol[S]):
         """Return a number per world for each of ``metrics``."""
 
 
-class Source(Protocol):
-    """A source of batches: a collector over worlds, or windows of logs.
-
-    The methods with a body are defaults of a source without replay, priorities, or work around a captured cycle.
+class OptionalHooks(Protocol[S]):
+    """What an environment may have besides the members of ``Env``; whoever uses one asks whether it is there.
 
     Attributes:
+        rules: Conditions on fields and ``eval_`` fields, each a ``uavlab.core.types.Rule``.
+        labels: Names for people, see ``uavlab.core.labels``.
+        sizes: Fields that are sizes of a team, each a number, or fewest and most.
+        perception: Fields that a policy takes along where it is scored on another task.
+        initial_settings: Fields that ``initial`` alone reads, which the stages of a curriculum may change.
+        group_scores: For each group of the team a ``score`` of its own, by which its policy is selected.
+        evaluation: Values of fields that differ where policies are evaluated.
+        host_work: Why functions can be neither compiled nor part of a CUDA graph; empty if they can.
+    """
+
+    rules: ClassVar[tuple[Rule, ...]] = ()
+    labels: ClassVar[Mapping[str, str]] = {}
+    sizes: ClassVar[tuple[str, ...]] = ()
+    perception: ClassVar[tuple[str, ...]] = ()
+    initial_settings: ClassVar[tuple[str, ...]] = ()
+    group_scores: ClassVar[Mapping[str, Mapping[str, float]]] = {}
+    evaluation: ClassVar[Mapping[str, Any]] = {}
+    host_work: str = ""
+
+    def truncated(self, state: S) -> Bool[Tensor, " B"]:
+        """Return which worlds end before the horizon although tasks have not ended."""
+
+    def initial_where(self, noise: Float[Tensor, "B K"], needed: Bool[Tensor, " B"]) -> S:
+        """Create worlds as ``initial`` does where they are needed, of an environment whose worlds start slowly."""
+
+    def takes_part(self, state: S) -> Bool[Tensor, "B A"]:
+        """Return which agents take part in each world, of an environment whose ``spec`` has ``deaths``."""
+
+    def record(self) -> dict[str, Any]:
+        """Return what the record of a run says of the environment."""
+
+    def inexact(self) -> list[str]:
+        """Return why worlds cannot be repeated bit for bit; empty if they can."""
+
+    def check_chance(self) -> None:
+        """Look for reasons of ``inexact``."""
+
+    def notice(self, text: str) -> None:
+        """Add a reason to ``inexact``."""
+
+
+Snapshot = Callable[[], Policy]
+"""A function that copies the policy of a learner, for a thread that acts by it while the learner goes on."""
+
+
+class Trial(NamedTuple):
+    """A small run that is timed in place of another one."""
+
+    config: Any  # its settings
+    times: float = 1.0  # how many times as long an update of the other one takes
+    size: str = ""  # what makes its updates shorter, such as ``4 of 16 worlds``
+    apart: str = ""  # what only the other one does
+
+
+class Collector(Protocol):
+    """A source of batches for a learner: steps of worlds, or windows of logs.
+
+    The methods with a body are defaults of one that steps worlds, without replay, priorities, or work around a captured
+    cycle. Class methods serve experiments before there is a collector.
+
+    Attributes:
+        settings: Its frozen dataclass of settings.
+        per_rank: Settings of which each of several ranks has as much.
+        replay: Whether it has a replay buffer, which ``resume --fresh-replay`` can refill.
+        lacks: Missing parts, among ``team``, ``replay`` and ``logs``, and why their toggles have no effect.
+        calls: The calls of a cycle that ``uavlab.benchmarks`` can time alone.
         host_work: Why ``next`` cannot be part of a CUDA graph; empty if it can.
         share: Of new worlds that start at each stage; None where the environment has no stages.
         resized: Whether the state loaded last is of another number of worlds, and rows of replay changed with it.
     """
 
+    settings: ClassVar[type[Any]]
+    per_rank: ClassVar[tuple[str, ...]] = ("worlds",)
+    replay: ClassVar[bool] = False
+    lacks: ClassVar[Mapping[str, str]] = {}
+    calls: ClassVar[tuple[str, ...]] = ("update", "acting", "environment")
     host_work: str = ""
     share: Float[Tensor, "R S"] | None = None
     resized: bool = False
+
+    @classmethod
+    def measure_inputs(cls, config: Settings, rng: Streams, rt: Any) -> Any:
+        """Return what the learner and the collector need to know of observations, computed once per run."""
+        return
+
+    @classmethod
+    def build(
+        cls, config: Settings, env: Any, inputs: Any, policy: Policy, snapshot: Snapshot, rng: Streams, rt: Any
+    ) -> "Collector":
+        """Build the collector, which collects by ``policy``."""
+        raise NotImplementedError
+
+    @classmethod
+    def steps_per_update(cls, config: Settings) -> int:
+        """Return how many steps every world takes per update."""
+        raise NotImplementedError
+
+    @classmethod
+    def data_per_update(cls, config: Settings) -> tuple[int, str]:
+        """Return the amount of data per update of all runs, and its unit."""
+        agents = config.source.worlds * config.run.runs * config.env.spec.agents
+        return cls.steps_per_update(config) * agents, "agent-steps"
+
+    @classmethod
+    def plan(cls, config: Settings) -> dict[str, Any]:
+        """Return the entries of a dry run about it, None where its length is not known; build nothing."""
+        if config.run.updates is None:
+            return {"world_steps_per_run": None, "agent_steps_per_run": None}
+        steps = config.run.updates * cls.steps_per_update(config) * config.source.worlds
+        return {"world_steps_per_run": steps, "agent_steps_per_run": steps * config.env.spec.agents}
+
+    @classmethod
+    def trial(cls, config: Settings) -> Trial:
+        """Return a smaller run by which the time of this one is estimated."""
+        return Trial(config)
 
     def next(self) -> Batch:
         """Return the next batch."""
@@ -178,90 +276,3 @@ class Source(Protocol):
     def rows(self) -> dict[str, Tensor]:
         """Return replay as it lies in memory, for digests."""
         return {}
-
-
-class Learner(Protocol):
-    """A learning algorithm with its parameters; a class of your own may derive from it.
-
-    Every learner needs ``policy`` and ``update``. The methods with a body are defaults for a learner whose state is the
-    gradient steps (``Runtime.grad``) and tensors among its attributes, such as a target network, changed in place. The
-    gradient step that is the first attribute holds the networks of its policy: one row each, the same number for each
-    of its ``runs``, an attribute. Where several ranks train together, all states are equal, but for tensors that belong
-    to the worlds of a rank, whose names in ``state_dict`` are ``local``.
-    """
-
-    runs: int
-    local: ClassVar[tuple[str, ...]] = ()
-
-    def policy(self, spec: Any, explore: bool = False) -> Policy:
-        """Return the policy in training for this environment ``spec``; with ``explore``, the one that collects rows."""
-
-    def parameters(self) -> Tensor:
-        """Return a copy of the parameters that a policy needs, (R networks numbers)."""
-        return policy_matrix(self).clone().unflatten(0, (self.runs, -1))
-
-    def update(self, batch: Batch, noise: Any) -> Update:
-        """Update the parameters from a batch."""
-
-    def update_noise(self, rng: Any, rows: int) -> Any:
-        """Draw the noise of one update on ``rows`` rows per run, the second argument of ``update``; by default None.
-
-        An update draws no random numbers itself: ``rng.normal("next_action", rows, agents, actions)`` has shape
-        (R rows agents actions), and each run draws from streams of its own.
-        """
-        return
-
-    def tensors_to_check(self, update: Update | None = None) -> CheckedTensors:
-        """Return all tensors that later updates depend on, or all tensors of ``update``."""
-        if update is not None:
-            return {name: (value, "R") for name, value in update.metrics.items()}
-        state = self.state_dict().items()
-        return {name: _with_axes(each, self.runs) for name, each in state if each.is_floating_point() and each.dim()}
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return all tensors that later updates depend on."""
-        state: dict[str, Tensor] = {}
-        for name, part in parts(self):
-            own = {name: part} if isinstance(part, Tensor) else {f"{name}.{k}": v for k, v in part.state_dict().items()}
-            known = {(each.data_ptr(), each.shape) for each in state.values()}
-            state |= {key: each.detach() for key, each in own.items() if (each.data_ptr(), each.shape) not in known}
-        return state
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore a ``state_dict``."""
-        for name, tensor in Learner.state_dict(self).items():  # not copies
-            if name in state:
-                tensor.copy_(state[name])
-        for _, part in parts(self):
-            if not isinstance(part, Tensor):
-                part.load_state_dict(part.state_dict())  # what it derives from its state follows
-
-
-def _with_axes(tensor: Tensor, runs: int) -> tuple[Tensor, str]:
-    """Return a tensor and its leading axes: a row for each run, the same number of rows for each, or others."""
-    if len(tensor) in (0, runs) or len(tensor) % runs:
-        return tensor, "R" if len(tensor) == runs else ""
-    return tensor.unflatten(0, (runs, -1)), "R K"
-
-
-def parts(learner: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the attributes that hold the state of a learner: gradient steps, modules, learners, and then tensors."""
-    stateful = [(name, each) for name, each in vars(learner).items() if hasattr(each, "load_state_dict")]
-    yield from ((name, each) for name, each in stateful if hasattr(each, "parameters"))  # random streams have none
-    yield from ((name, each) for name, each in vars(learner).items() if isinstance(each, Tensor))
-
-
-def policy_matrix(learner: Any) -> Tensor:
-    """Return the parameter of a learner's first gradient step, not a copy.
-
-    Raises:
-        ConfigError: The learner has no gradient step of one matrix.
-    """
-    held = (getattr(part, "parameters", None) for _, part in parts(learner))
-    first = next((each for each in held if isinstance(each, list)), [])  # those of a module are a method
-    if len(first) != 1:
-        raise ConfigError(
-            f"{type(learner).__name__}: no attribute is a gradient step of one matrix; keep `rt.grad(matrix, ...)` on "
-            "self as the first one, or write parameters."
-        )
-    return first[0].detach()

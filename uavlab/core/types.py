@@ -5,15 +5,19 @@ O observation features, D action dimensions. ``*lead`` is B in a world and R N i
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar, dataclass_transform
+from functools import partial
+from typing import Annotated, Any, TypeVar, dataclass_transform
 
 import torch
+import torch.nn.functional as F
+from annotated_types import Ge, Le
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from uavlab.core.entities import Entities
+from uavlab.core.errors import ConfigError
+from uavlab.core.text import quote
 
 T = TypeVar("T")
 
@@ -33,20 +37,26 @@ def tree_map(fn: Callable[..., Any], tree: T, *others: T) -> T:
         return tree
     if isinstance(tree, Tensor):
         return fn(tree, *others)
-    parts = {
-        f.name: tree_map(fn, getattr(tree, f.name), *(getattr(other, f.name) for other in others))
-        for f in fields(tree)  # type: ignore[arg-type]
-    }
+    parts = {}
+    for f in fields(tree):  # type: ignore[arg-type]
+        part = getattr(tree, f.name)
+        rest = [getattr(other, f.name) for other in others] if others else []
+        parts[f.name] = fn(part, *rest) if isinstance(part, Tensor) else tree_map(fn, part, *rest)
     return type(tree)(**parts)
 
 
-def leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Yield every tensor of ``tree`` with its dotted name, in declaration order."""
+def leaves(tree: Any, prefix: str = "") -> list[tuple[str, Tensor]]:
+    """Return every tensor of ``tree`` with its dotted name, in declaration order."""
     if isinstance(tree, Tensor):
-        yield prefix, tree
-        return
+        return [(prefix, tree)]
+    found = []
     for f in fields(tree) if tree is not None else ():
-        yield from leaves(getattr(tree, f.name), f"{prefix}.{f.name}" if prefix else f.name)
+        name, part = f"{prefix}.{f.name}" if prefix else f.name, getattr(tree, f.name)
+        if isinstance(part, Tensor):
+            found.append((name, part))
+        elif part is not None:
+            found += leaves(part, name)
+    return found
 
 
 def load_leaves(tree: T, state: dict[str, Tensor], prefix: str) -> T:
@@ -61,12 +71,65 @@ def where_world(mask: Bool[Tensor, " B"], chosen: Tensor, other: Tensor) -> Tens
 
 def select(mask: Bool[Tensor, " B"], chosen: T, other: T) -> T:
     """Apply ``where_world`` to every tensor of two trees."""
-    return tree_map(lambda a, b: where_world(mask, a, b), chosen, other)
+    return tree_map(partial(where_world, mask), chosen, other)
+
+
+Count = Annotated[int, Ge(0), Le(256)]
+"""A number of things in a world."""
+
+
+@dataclass(frozen=True)
+class Entities:
+    """Two kinds of things that a vector observation lists, and moves that are pairs of them, such as UAV and target.
+
+    An observation holds the features of all rows, then those of all columns, then how many nearest rows and columns
+    count as neighbours. The first feature of a thing is 1 if it counts, or 0; the next two are its place. Move
+    (row x M + column) x S + s is the s-th of the pair (row, column).
+
+    Attributes:
+        rows: Things that act (N).
+        columns: Things on which they act (M).
+        features: Features of each thing (F).
+        moves: Moves of each pair (S).
+    """
+
+    rows: int
+    columns: int
+    features: int
+    moves: int
+
+    @property
+    def width(self) -> int:
+        """Features of an observation."""
+        return (self.rows + self.columns) * self.features + 2
+
+    def split(
+        self, x: Float[Tensor, "*lead O"]
+    ) -> tuple[Float[Tensor, "*lead N F"], Float[Tensor, "*lead M F"], Float[Tensor, "*lead 2"]]:
+        """Return the features of rows and of columns, and the numbers of neighbours."""
+        row, column, near = x.split([self.rows * self.features, self.columns * self.features, 2], -1)
+        return row.unflatten(-1, (self.rows, -1)), column.unflatten(-1, (self.columns, -1)), near
+
+    def masks(self, x: Float[Tensor, "*lead O"]) -> tuple[Bool[Tensor, "*lead N"], Bool[Tensor, "*lead M"]]:
+        """Return which rows and which columns count, such as UAVs that are alive and targets that are visible."""
+        row, column, _ = self.split(x)
+        return row[..., 0] > 0, column[..., 0] > 0
+
+
+def first_slots(unit: Float[Tensor, " B"], limits: tuple[int, int], slots: int) -> Bool[Tensor, "B slots"]:
+    """Mark the first slots of each world, as many as ``unit`` draws, uniformly within the limits.
+
+    >>> first_slots(torch.tensor([0.0, 0.5, 0.99]), (1, 3), 4).sum(1).tolist()
+    [1, 2, 3]
+    """
+    fewest, most = limits
+    count = fewest + (unit * (most - fewest + 1)).long()
+    return torch.arange(slots, device=unit.device) < count[:, None]
 
 
 @dataclass(frozen=True)
 class Group:
-    """Agents that observe and do the same, one part of a team (``uavlab.core.groups.team_spec``).
+    """Agents that observe and do the same, one part of a team (``uavlab.core.types.team_spec``).
 
     >>> hunters, prey = ul.Group("hunters", 3, obs=12, action=2), ul.Group("prey", 1, obs=10, action=3)
     >>> tag = ul.team_spec(hunters, prey, horizon=25, initial_noise=8)
@@ -134,6 +197,110 @@ def differences(spec: EnvSpec, other: EnvSpec) -> str:
     """Return what differs between two descriptions, as ``agents 3 -> 4, obs 12 -> 14``."""
     pairs = [(f.name, getattr(spec, f.name), getattr(other, f.name)) for f in fields(spec)]
     return ", ".join(f"{name} {before} -> {after}" for name, before, after in pairs if before != after)
+
+
+# Teams of groups that observe and do different things. A batch has one width, that of the widest group; other groups
+# are padded by zeros, or by moves that are never legal. So are their actions: dimensions beyond an agent's own are 0,
+# and have neither density nor entropy.
+
+
+def team_spec(
+    *groups: Group, horizon: int, dt: float = 1.0, initial_noise: int, step_noise: int = 0, deaths: bool = False
+) -> EnvSpec:
+    """Return the ``EnvSpec`` of a team of groups, whose agents have consecutive numbers in the order of the groups.
+
+    >>> tag.agents, tag.obs, tag.action, tag.groups
+    (4, 12, 3, (0, 0, 0, 1))
+
+    Raises:
+        ConfigError: There is no group, two have one name, or some act continuously while others choose moves.
+    """
+    names = [group.name for group in groups]
+    if not groups or len(set(names)) < len(names):
+        raise ConfigError(f"team_spec: got groups {names}; expected at least one, each with a name of its own.")
+    for group in groups:
+        if group.agents < 1 or group.obs < 1 or (group.action < 1) == (group.choices < 1):
+            raise ConfigError(
+                f"team_spec: got {group}; expected agents and obs of at least 1, and either action or choices of at "
+                "least 1."
+            )
+    if len({group.choices > 0 for group in groups}) > 1:
+        raise ConfigError(
+            "team_spec: some groups have continuous actions and others choose moves; expected one kind for all: let "
+            "the former choose among directions, or read the latter's move from the sign of an action."
+        )
+    labels: list[int] = []
+    for group in groups:
+        first = max(labels, default=-1) + 1
+        labels += [first if group.share else first + n for n in range(group.agents)]
+    return EnvSpec(
+        agents=len(labels),
+        obs=max(group.obs for group in groups),
+        action=max(1, *(group.action for group in groups)),
+        horizon=horizon,
+        dt=dt,
+        initial_noise=initial_noise,
+        step_noise=step_noise,
+        groups=tuple(labels),
+        choices=max(group.choices for group in groups),
+        parts=groups,
+        deaths=deaths,
+    )
+
+
+def join_groups(spec: EnvSpec, values: Mapping[str, Tensor]) -> Tensor:
+    """Return values of all agents from those of each group, such as rewards (B A), observations or legal moves (B A O).
+
+    The last axis of three is padded to the widest: by zeros, or false.
+
+    >>> ul.join_groups(tag, {"hunters": torch.ones(5, 3, 12), "prey": torch.ones(5, 1, 10)}).shape
+    torch.Size([5, 4, 12])
+
+    Raises:
+        ConfigError: A group is missing, unknown, or has another number of agents.
+    """
+    shapes = {name: tuple(value.shape) for name, value in values.items()}
+    if any(shapes.get(part.name, ())[1:2] != (part.agents,) for part in spec.parts) or len(shapes) > len(spec.parts):
+        expected = ", ".join(f"{part.name} (B, {part.agents}, ...)" for part in spec.parts)
+        raise ConfigError(f"join_groups: got {quote(shapes)}; expected {expected or 'a spec of team_spec'}.")
+    each = [values[part.name] for part in spec.parts]
+    if each[0].dim() > 2:
+        width = max(value.shape[-1] for value in each)
+        each = [value if value.shape[-1] == width else F.pad(value, (0, width - value.shape[-1])) for value in each]
+    return torch.cat(each, 1)
+
+
+def split_groups(spec: EnvSpec, values: Tensor) -> dict[str, Tensor]:
+    """Return the values of each group, views of those of all agents (B A ...), such as actions or positions.
+
+    >>> {name: tuple(action.shape) for name, action in ul.split_groups(tag, torch.zeros(5, 4, 3)).items()}
+    {'hunters': (5, 3, 3), 'prey': (5, 1, 3)}
+    """
+    return dict(zip((p.name for p in spec.parts), values.split([p.agents for p in spec.parts], 1), strict=True))
+
+
+def own_actions(spec: EnvSpec) -> tuple[int, ...]:
+    """Return the action dimensions of each agent, or its moves where agents choose, without padding.
+
+    >>> own_actions(tag)
+    (2, 2, 2, 3)
+    """
+    if not spec.parts:
+        return (spec.choices or spec.action,) * spec.agents
+    return tuple(part.choices or part.action for part in spec.parts for _ in range(part.agents))
+
+
+def padded_actions(spec: EnvSpec, device: torch.device) -> Bool[Tensor, "A D"] | None:
+    """Mark the action dimensions beyond each agent's own; None if there are none, or if agents choose moves.
+
+    >>> padded_actions(tag, torch.device("cpu"))[:, 2]
+    tensor([ True,  True,  True, False])
+    """
+    own = own_actions(spec)
+    if spec.choices or min(own) == spec.action:
+        return None
+    dimension = torch.arange(spec.action, device=device)
+    return torch.stack([dimension >= count for count in own])  # a tensor of ``own`` would be a host sync
 
 
 @dataclass(frozen=True)

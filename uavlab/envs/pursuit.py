@@ -18,9 +18,8 @@ from annotated_types import Ge, Gt, Le
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from uavlab.core.groups import join_groups, split_groups, team_spec
 from uavlab.core.registry import ENVIRONMENTS, Environment
-from uavlab.core.types import ChoiceObs, EnvSpec, Group, Metric, Rule, tensors
+from uavlab.core.types import ChoiceObs, EnvSpec, Group, Metric, Rule, join_groups, split_groups, team_spec, tensors
 from uavlab.ops.action_sampling import sample_categorical
 from uavlab.ops.geometry import constant
 

@@ -76,11 +76,11 @@ def group_owners(config: Settings) -> list[int] | None:
 
     None if groups have no scores, the learner does not say which agents a network serves, or one serves several groups.
     """
-    spec, networks = config.env.spec, config.task.entry.networks
+    spec, networks = config.env.spec, config.task.algorithm.assign_networks(config.learner, config.env.spec)
     if networks is None or not getattr(config.env, "group_scores", None):
         return None
     groups = [number for number, part in enumerate(spec.parts) for _ in range(part.agents)]
-    served = sorted(set(zip(networks(config.learner, spec), groups, strict=True)))
+    served = sorted(set(zip(networks, groups, strict=True)))
     return [group for _, group in served] if len(dict(served)) == len(served) else None
 
 
@@ -89,7 +89,7 @@ def require_groups(config: Settings, best: Best | None) -> Best:
     if best is None:
         raise ConfigError(
             f"best_by_group: {config.preset} has no score for each group (group_scores), or its learner no networks "
-            "for each (LearnerEntry.networks); expected both. Use best or last."
+            "for each (Learner.assign_networks); expected both. Use best or last."
         )
     return best
 

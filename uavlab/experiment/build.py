@@ -12,22 +12,14 @@ import torch
 from uavlab import collectors, envs, learners
 from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.core.installation import program
-from uavlab.core.protocols import Policy
-from uavlab.core.registry import (
-    COLLECTORS,
-    ENVIRONMENTS,
-    LEARNERS,
-    CollectorEntry,
-    Environment,
-    Evaluation,
-    LearnerEntry,
-    Settings,
-)
+from uavlab.core.protocols import Collector, Policy
+from uavlab.core.registry import COLLECTORS, ENVIRONMENTS, LEARNERS, Environment, Settings
 from uavlab.core.rng import Streams
 from uavlab.core.text import require_known
-from uavlab.evaluation import COMMON, Planner, episodes, summary
+from uavlab.evaluation import EPISODES, Evaluation
 from uavlab.experiment.curriculum import parse, start_in_stages
 from uavlab.experiment.presets import Preset
+from uavlab.learners.learner import Learner
 from uavlab.runtime.oom_retry import is_out_of_memory
 from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.runtime.runtime import Runtime
@@ -40,16 +32,6 @@ PLAIN = Toggles()
 SHARED = {"gamma", "hidden"}  # settings of a preset's learner that hold for another one, too
 EVALUATION, VALIDATION = "evaluate", "validate"  # random streams of final scores, and of the selection of a policy
 
-EPISODES = Evaluation(
-    figures=lambda config, env, policy, rng, count, mean, stream: episodes(env, policy, rng, count, mean, stream),
-    summary=lambda env, values: summary(values, env.metrics),
-    baseline=lambda config, rt, plan: Planner(plan),
-    check=None,
-    units=lambda env: {metric.name: metric.unit for metric in (*env.metrics, *COMMON)},
-    count="{} episodes",
-    flies=True,
-)
-
 
 @dataclass(frozen=True)
 class Task:
@@ -58,34 +40,35 @@ class Task:
     Attributes:
         environment: The registered environment.
         learner: Name of the learner.
-        entry: The learner registered under this name.
-        collector: The registered collector.
+        algorithm: The class that is registered under this name.
+        collector: The class of its collector.
         settings: Classes whose fields are settings: collector, learner, environment.
         evaluation: How policies are evaluated.
-        unserved: Toggles without effect here, and the reason.
+        inapplicable: Toggles without effect here, and the reason.
     """
 
     environment: Environment
     learner: str
-    entry: LearnerEntry
-    collector: CollectorEntry
+    algorithm: type[Learner]
+    collector: type[Collector]
     settings: tuple[type[Any], type[Any], type[Any]]
     evaluation: Evaluation
-    unserved: Mapping[str, str]
+    inapplicable: Mapping[str, str]
 
     def build(self, config: Settings, rng: Streams, rt: Runtime) -> tuple[Any, Any]:
-        """Compute the collector's data once, then build the learner and the source of its batches."""
+        """Measure inputs once, then build the learner and the collector of its batches."""
         for name, reason in without_effect(self, rt.toggles).items():
             rt.fall_back(name, reason)
         choose = self.environment.implementation
-        env = self._staged(config, lambda each: choose(each, rt) if choose else each)
-        data = self.collector.data(config, rng, rt)
-        learner = self.entry.build(config, data, rng, rt)
+        env = self._staged(config, lambda env: choose(env, rt) if choose else env)
+        inputs = self.collector.measure_inputs(config, rng, rt)
+        learner = self.algorithm.build(config, inputs, rng, rt)
 
         def snapshot() -> Policy:
-            return self.entry.load_policy(config.learner, config.env.spec, config.env.spec, learner.parameters())
+            return self.algorithm.load_policy(config.learner, config.env.spec, config.env.spec, learner.parameters())
 
-        return learner, self.collector.build(config, env, data, learner, snapshot, rng, rt)
+        policy = learner.policy(env.spec, explore=True)
+        return learner, self.collector.build(config, env, inputs, policy, snapshot, rng, rt)
 
     def _staged(self, config: Settings, implement: Callable[[Any], Any]) -> Any:
         """Return the implementation of the environment, in the stages of its curriculum if there is one."""
@@ -98,7 +81,7 @@ class Task:
         """Return planned steps, updates and bytes of a run without building anything."""
         run = config.run
         head = {"preset": config.preset, "updates": run.updates, "minutes": run.minutes, "runs": run.runs}
-        return {**head, **self.collector.plan(config), **self.entry.plan(config)}
+        return {**head, **self.collector.plan(config), **self.algorithm.plan(config)}
 
 
 def task(environment: str, learner: str | None = None) -> Task:
@@ -108,30 +91,30 @@ def task(environment: str, learner: str | None = None) -> Task:
     if name is None:
         raise ConfigError(f"{environment}: no learner fits it; set learner=NAME, one of {', '.join(LEARNERS)}.")
     require_known("learner", name, LEARNERS)
-    entry = LEARNERS[name]
-    if learner and (reason := entry.refusal(_spec(env))):
+    algorithm = LEARNERS[name]
+    if learner and (reason := algorithm.unsupported(_spec(env))):
         fits = ", ".join(fitting(env)) or "none"
         raise ConfigError(f"learner {name} cannot learn {environment}: {reason}. Learners that can: {fits}.")
-    collector = COLLECTORS[entry.collector]
+    collector = COLLECTORS[algorithm.collector]
     lacks = collector.lacks if env.implementation else {**collector.lacks, "maps": "the environment has no such maps"}
-    missing = {each: lacks[toggle.part] for each, toggle in TOGGLES.items() if toggle.part in lacks}
+    missing = {title: lacks[toggle.part] for title, toggle in TOGGLES.items() if toggle.part in lacks}
     return Task(
         environment=env,
         learner=name,
-        entry=entry,
+        algorithm=algorithm,
         collector=collector,
-        settings=(collector.settings, entry.settings, env.kind),
+        settings=(collector.settings, algorithm.settings, env.kind),
         evaluation=env.evaluation or EPISODES,
-        unserved={**entry.unserved, **missing},
+        inapplicable={**algorithm.inapplicable, **missing},
     )
 
 
 def without_effect(task: Task, toggles: Toggles) -> dict[str, str]:
-    """Return the toggles that a task does not serve and that have no usual value (``plain``, ``eager``), with why."""
+    """Return the toggles without effect on a task that have no usual value (``plain``, ``eager``), with why."""
     plain, default = Toggles(), eager()
     return {
         name: reason
-        for name, reason in task.unserved.items()
+        for name, reason in task.inapplicable.items()
         if getattr(toggles, name) not in (getattr(plain, name), default.get(name))
     }
 
@@ -148,7 +131,7 @@ def preset_values(preset: Preset, chosen: Task) -> dict[str, Any]:
 
 def fitting(env: Environment) -> Iterator[str]:
     """Yield the names of the learners that do not refuse an environment, in the order of their registration."""
-    return (name for name, entry in LEARNERS.items() if not entry.refusal(_spec(env)))
+    return (name for name, algorithm in LEARNERS.items() if not algorithm.unsupported(_spec(env)))
 
 
 def _spec(env: Environment) -> Any:
@@ -177,7 +160,7 @@ def streams(run: Any, device: torch.device, dtype: torch.dtype = torch.float32, 
 def assemble(
     config: Settings, monitor: Monitor | None = None, ranks: Ranks = ALONE
 ) -> tuple[Runtime, Streams, Any, Any]:
-    """Build runtime, random streams, learner and source of a training loop; ``monitor`` times its stages.
+    """Build runtime, random streams, learner and collector of a training loop; ``monitor`` times its stages.
 
     Without one, a new monitor does so where the setting ``monitor`` says so. All ``ranks`` get the learner of rank 0.
 
@@ -191,15 +174,9 @@ def assemble(
     with rt.scope():
         learner, source = config.task.build(config, rng, rt)
         if ranks.size > 1:
-            own, local = learner.state_dict(), local_names(learner)
-            state = {name: tensor if name in local else ranks.from_first(tensor) for name, tensor in own.items()}
-            learner.load_state_dict(state)
+            state, local = learner.state_dict(), learner.local
+            learner.load_state_dict({k: leaf if k in local else ranks.from_first(leaf) for k, leaf in state.items()})
         return rt, rng, learner, source
-
-
-def local_names(learner: Any) -> tuple[str, ...]:
-    """Return the names of a learner's tensors that belong to the worlds of a rank, and differ between ranks."""
-    return getattr(learner, "local", ())
 
 
 @contextmanager

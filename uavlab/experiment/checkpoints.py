@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from uavlab.core.errors import FileError
+from uavlab.core.registry import Resume
 from uavlab.core.rng import is_shared
-from uavlab.experiment.build import local_names
 from uavlab.experiment.run_state import (
     Item,
     Parts,
@@ -23,13 +23,14 @@ from uavlab.experiment.run_state import (
     ranks_record,
     require_equal,
 )
+from uavlab.experiment.settings import settings_of
+from uavlab.runtime.toggles import Toggles
 from uavlab.storage import checkpoint
 
 LOG = logging.getLogger(__name__)
 SEGMENT = "replay-"  # replay is saved in segments, so that unchanged ones are not written again
 LATE = ("scaler", "patience", "best_by_group", "plateau")  # missing where a setting or the task was changed
 LATE_TENSORS = (".behind",)  # missing where a gradient step could not be undone
-RESHAPING = ("batch", "worlds", "interval", "ratio", "prefetch", "loader", "update", "priorities")  # shape a state
 MISFIT = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)  # of a state to restore
 
 
@@ -90,7 +91,10 @@ def write_items(
     streams: bool = True,
 ) -> None:
     """Write a saved state, and replay, into parts that were newly built; ``values`` are the settings that it is of."""
-    reshaped = any(values.get(name) != parts.config.values.get(name) for name in RESHAPING)
+    config = parts.config
+    kinds = type(config.source), type(config.learner), Toggles
+    reshaping = [each.name for kind in kinds for each in settings_of(kind) if each.resume is Resume.RESHAPED]
+    reshaped = any(values.get(name) != config.values.get(name) for name in reshaping)
     for item in state:
         if (item.name in LATE and item.name not in groups) or (item.name == "streams" and not streams):
             continue
@@ -113,7 +117,7 @@ def adopt(run: RunState, saved: checkpoint.Checkpoint, streams: bool = True) -> 
     ``streams=False`` leaves all streams as built.
     """
     own = {item.name: {name: tensor.clone() for name, tensor in item.read().items()} for item in items(run)}
-    local = {name: own["learner"][name] for name in local_names(run.learner) if name in own["learner"]}
+    local = {name: own["learner"][name] for name in run.learner.local if name in own["learner"]}
     shared = {name: state for name, state in saved.groups["streams"].items() if is_shared(name) or name == "salt"}
     groups = {name: state for name, state in saved.groups.items() if not name.startswith(SEGMENT)}
     groups |= {"source": own["source"], "learner": {**groups["learner"], **local}}

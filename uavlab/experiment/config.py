@@ -380,5 +380,5 @@ def _build(preset: str, task: Task, values: dict[str, Any], usual: dict[str, Any
     run, source, learner, toggles, env = (part(cls) for cls in parts(task.settings))
     changed = {f.name: values[f"eval_{f.name}"] for f in dataclasses.fields(env)}
     evaluation = dataclasses.replace(env, **{k: v for k, v in changed.items() if v is not None})
-    task.entry.require_same(learner, env.spec, evaluation.spec)
+    task.algorithm.require_same(learner, env.spec, evaluation.spec)
     return Config(preset, run, source, learner, toggles, env, values, evaluation, task, usual)

@@ -30,7 +30,7 @@ from uavlab.core.curriculum import (
     threshold,
 )
 from uavlab.core.errors import ConfigError, TrainingWarning
-from uavlab.core.protocols import Source
+from uavlab.core.protocols import Collector
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.text import quote
 from uavlab.core.types import differences, leaves, tree_map
@@ -275,7 +275,7 @@ class Progression:
     def _completed(self, at: int) -> bool:
         return any(row["seed"] == self.seeds[at] and row["decision"] == "complete" for row in self.log)
 
-    def apply(self, source: Source) -> None:
+    def apply(self, source: Collector) -> None:
         """Start new worlds, and mix batches, by the stage of each seed."""
         source.set_stages(torch.tensor([shares(self.plan, stage) for stage in self.stages]), torch.tensor(self.stages))
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
 
-from uavlab.core.protocols import Learner
 from uavlab.core.rng import Streams, same_random_state
 from uavlab.evaluation import simulate
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, RunConfig
+from uavlab.learners.learner import Learner
 from uavlab.profiling.timing import time_steps
 from uavlab.runtime.runtime import Runtime
 from uavlab.training import training

@@ -27,7 +27,7 @@ from torch.fx.passes.dialect.common.cse_pass import CSEPass
 from uavlab.core.errors import ConfigError
 from uavlab.core.extras import require
 from uavlab.core.installation import VERSION
-from uavlab.core.portable import Layers, Portable, Signal, Signals, with_memory
+from uavlab.core.portable import Layers, Signal, Signals, with_memory
 from uavlab.core.types import EnvSpec
 from uavlab.experiment import policy
 from uavlab.experiment.policy import TrainedPolicy
@@ -109,16 +109,16 @@ def export_policy(trained: TrainedPolicy, file: Path, seed_index: int = 0, agent
     beside = file.with_name(f"{file.name}.json")
     _require_possible(trained, file, beside, seed_index)
     config, parameters = trained.config, trained.parameters[seed_index].detach().cpu()
-    entry, before, team = config.task.entry, config.env.spec, config.evaluation.spec
+    algorithm, before, team = config.task.algorithm, config.env.spec, config.evaluation.spec
     if agent is not None:
         before, team = _team_of_one(before, team, len(parameters), agent)
-        entry.require_same(config.learner, before, team)
-    portable = entry.portable or Portable()
+        algorithm.require_same(config.learner, before, team)
+    portable = algorithm.portable
     units = portable.memory(config.learner)
     inputs, outputs = with_memory(team, units, portable.inputs(team), portable.outputs(team))
 
     def load(rows: Float[Tensor, "1 K P"]) -> Any:
-        return entry.load_policy(config.learner, before, team, rows)
+        return algorithm.load_policy(config.learner, before, team, rows)
 
     call = partial(_call_by_name, portable.call, tuple(inputs))
     policy = partial(call, load(parameters[None]))

@@ -198,7 +198,9 @@ def _without_data(config: Config, limit: int | None) -> int | None:
     if limit is None:
         return None
     rt = build.runtime(config.run, config.toggles)
-    first, again = (config.task.collector.data(config, build.streams(config.run, rt.device), rt) for _ in range(2))
+    first, again = (
+        config.task.collector.measure_inputs(config, build.streams(config.run, rt.device), rt) for _ in range(2)
+    )
     if (size := _tensor_bytes(first) if first is again else 0) >= limit:
         raise ResourceError(f"fit: {size:,} bytes of data do not fit into {limit:,}; allow more, or lower it.")
     return limit - size

@@ -17,7 +17,7 @@ from uavlab.core.protocols import Env, Policy, initial_memory, step_policy
 from uavlab.core.rng import Streams, team_noise
 from uavlab.core.text import one_line, quote
 from uavlab.core.types import NO_FLOATS, EnvSpec, observation_shapes, observation_type, tree_map
-from uavlab.envs.forms import out_of_time
+from uavlab.envs.autoreset import out_of_time
 from uavlab.evaluation import Actor, Planner
 from uavlab.experiment import build
 from uavlab.experiment.best import Which, require_groups
@@ -233,11 +233,11 @@ class TrainedPolicy:
 
         The policy of a run with one seed serves as that of each of ``seeds`` seeds.
         """
-        entry, learner, trained = self.config.task.entry, self.config.learner, self.config.env.spec
-        entry.require_same(learner, trained, env.spec)
+        algorithm, learner, trained = self.config.task.algorithm, self.config.learner, self.config.env.spec
+        algorithm.require_same(learner, trained, env.spec)
         chosen = self.parameters if run is None else self.parameters[run : run + 1]
         chosen = chosen if seeds in (None, len(chosen)) else chosen.expand(seeds, -1, -1).contiguous()
-        return entry.load_policy(learner, trained, env.spec, chosen)
+        return algorithm.load_policy(learner, trained, env.spec, chosen)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each logged update and seed of the stored run, as ``Run.rows``.
@@ -281,7 +281,7 @@ def load(folder: Path, device: Device | None = None, which: Which = "best") -> T
     score = best.get("score", torch.full((runs,), -math.inf))  # only whole teams have one
     if "parameters" not in best or not best["parameters"].isfinite().all() or len(score) != runs:
         raise FileError(f"{saved.path}: keeps no policy of finite numbers; evaluate another run, or train a new one.")
-    stored, wanted = best["parameters"].shape, config.task.entry.size(config.learner, config.env.spec)
+    stored, wanted = best["parameters"].shape, config.task.algorithm.size(config.learner, config.env.spec)
     if len(stored) != 3 or stored[0] != config.run.runs or stored[2] != wanted:
         raise FileError(
             f"{folder}: keeps policies of shape {tuple(stored)}, its settings describe {config.run.runs} run(s) of "

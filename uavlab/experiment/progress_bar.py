@@ -29,7 +29,7 @@ def progress_report(run: "Run", since: int) -> str:
     rows, length, config = run.recorder.rows, run.number - since, run.config
     before = [row for row in rows if since - length < row["update"] <= since]
     after = [row for row in rows if row["update"] > since]
-    amount, unit = config.task.collector.pace(config)
+    amount, unit = config.task.collector.data_per_update(config)
     target = f" of {config.run.updates}" if config.run.updates else ""
     rate = f", {amount * run.number / run.seconds:,.0f} {unit}/s" if run.seconds else ""
     return "; ".join(
@@ -64,7 +64,7 @@ def changes(before: Sequence[Row], after: Sequence[Row], names: Sequence[str]) -
 
 def _names(run: "Run") -> list[str]:
     """Return the metrics of the score, and those that the learner watches."""
-    watch = run.config.task.entry.symptoms
+    watch = run.config.task.algorithm.symptoms
     own = [watch.returns, watch.loss, watch.entropy.metric if watch.entropy else ""]
     return [*(f"eval/{name}" for name in run.config.evaluation.score), *filter(None, own)]
 
@@ -107,7 +107,7 @@ def finish(run: Run, progress: bool, on_log: OnLog | None) -> Run:
 def watch(run: Run) -> Iterator[Progress]:
     """Train a run, drawing a progress bar with its rate and printing its scores."""
     config = run.config
-    row, what = config.task.collector.pace(config)
+    row, what = config.task.collector.data_per_update(config)
     live = sys.stderr.isatty() or "ipykernel" in sys.modules
     seconds = 0.5 if live else 60  # without a terminal or notebook, one line a minute
     bar = tqdm(total=config.run.updates, initial=run.number, unit="update", mininterval=seconds, maxinterval=seconds)

@@ -15,7 +15,6 @@ from uavlab.runtime.ranks import RankConfig, Ranks, launcher
 from uavlab.runtime.toggles import TOGGLES
 from uavlab.runtime.torchrun import join, restarts
 
-PER_RANK = ("batch", "worlds", "capacity", "learning_starts")  # settings of which each rank has as much
 MAX_LISTED = 5  # settings in one message
 
 
@@ -90,6 +89,6 @@ def _more(names: Sequence[str]) -> str:
 
 def totals(config: Settings, size: int) -> dict[str, Any]:
     """Return the number of ranks, and sizes that each of them has for itself as those of all; empty for one alone."""
-    names = [name for name in PER_RANK if hasattr(config.source, name)]
+    names = config.task.collector.per_rank
     own = {f"{name}_of_all_ranks": size * getattr(config.source, name) for name in names}
     return {"ranks": size, **own} if size > 1 else {}

@@ -261,7 +261,7 @@ def require_equal(run: RunState) -> None:
 def learner_digest(run: RunState) -> str:
     """Return a SHA-256 of a learner's state, without what belongs to the worlds of a rank."""
     state = run.learner.state_dict().items()
-    sums = {name: _tensor_digest(tensor) for name, tensor in state if name not in build.local_names(run.learner)}
+    sums = {name: _tensor_digest(tensor) for name, tensor in state if name not in run.learner.local}
     return hashlib.sha256(json.dumps(sums, sort_keys=True).encode()).hexdigest()
 
 
@@ -288,7 +288,7 @@ def parse_changes(value: Any) -> list[Change]:
 
 def about(run: RunState) -> About:
     """Return what TensorBoard and trackers show of a run besides its metrics; of several ranks, rank 0 is tracked."""
-    amount, unit = run.config.task.collector.pace(run.config)
+    amount, unit = run.config.task.collector.data_per_update(run.config)
     settings = run.config.values | (dict.fromkeys(OPENERS) if run.rt.ranks.rank else {})
     return About(settings, list(run.config.evaluation.score), {unit: amount}, str(run.rt.device))
 

@@ -14,11 +14,12 @@ from torch import Tensor
 
 from uavlab.core.curriculum import Position
 from uavlab.core.errors import TrainingWarning
-from uavlab.core.protocols import Source, parts
+from uavlab.core.protocols import Collector
 from uavlab.core.registry import Settings
 from uavlab.experiment.best import Best
 from uavlab.experiment.curriculum import progression
 from uavlab.experiment.validation import fields_of, problems_of, strict_model
+from uavlab.learners.learner import parts
 from uavlab.runtime.grad_step import GradientStep
 
 # A limit of an alarm is a number, or relative to the rows before: a robust z-score. The rows before exclude those that
@@ -241,7 +242,7 @@ class Schedules:
         alarms: Those that went off, each with its update and text.
     """
 
-    def __init__(self, config: Settings, seeds: Sequence[int], source: Source, learner: Any, ranks: int = 1) -> None:
+    def __init__(self, config: Settings, seeds: Sequence[int], source: Collector, learner: Any, ranks: int = 1) -> None:
         """Start all seeds at the first stage, and at the full rates; ``source`` and ``learner`` follow them.
 
         Rates are multiplied as ``lr_scale`` says for so many ``ranks``.
@@ -299,7 +300,7 @@ class Schedules:
             best.forget(torch.tensor(ahead, device=best.score.device))
         return any(moved)
 
-    def apply(self, source: Source, learner: Any) -> None:
+    def apply(self, source: Collector, learner: Any) -> None:
         """Start new worlds by the stages of the seeds, and set learning rates by their shares."""
         shares = torch.tensor([level.rate for level in self.rates.levels])
         if self.progression:
@@ -309,7 +310,7 @@ class Schedules:
             for step in gradient_steps(learner):
                 step.set_rates(shares * self.scale * self.warm)
 
-    def warm_up(self, source: Source, learner: Any, number: int) -> None:
+    def warm_up(self, source: Collector, learner: Any, number: int) -> None:
         """Set the rates of the next update after update ``number``, while they rise."""
         if number < self.warmup:
             self.warm = (number + 1) / self.warmup

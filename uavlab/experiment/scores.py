@@ -10,11 +10,10 @@ from torch import Tensor
 
 from uavlab.core.cards import Table, card, interval_bar
 from uavlab.core.errors import ConfigError
-from uavlab.core.groups import padded_actions
 from uavlab.core.protocols import Env, Policy
 from uavlab.core.rng import Streams
 from uavlab.core.text import quote, suggest
-from uavlab.core.types import EnvSpec, leaves, tree_map
+from uavlab.core.types import EnvSpec, leaves, padded_actions, tree_map
 from uavlab.evaluation import random_policy, require_actions
 from uavlab.experiment import build
 from uavlab.experiment.config import Config
@@ -152,7 +151,7 @@ def _with_run_axis(policy: Callable[[Any], Tensor], spec: EnvSpec) -> Policy:
 
     def act(obs: Any, noise: Any) -> Tensor:
         action = policy(tree_map(lambda leaf: leaf[0], obs))
-        leaf = next(leaves(obs))[1]
+        leaf = leaves(obs)[0][1]
         require_actions("policy", action, leaf.shape[1:2], spec)
         return action[None] if spec.choices else action[None].to(leaf)
 

@@ -148,7 +148,7 @@ def sweep_worlds(config: Settings, most: int = MOST, budget: int | None = None, 
         for _ in range(ROUNDS):
             for worlds in [worlds for worlds, (first, *_) in samples.items() if first >= enough]:
                 sample(worlds)
-    unit = config.task.collector.pace(config)[1]
+    unit = config.task.collector.data_per_update(config)[1]
     rates = {worlds: median(some[1:] or some) for worlds, some in samples.items()}  # the first one was a warm-up
     for worlds, rate in rates.items():
         say(f"worlds {worlds}: {rate:,.0f} {unit} per second")
@@ -161,7 +161,7 @@ def measure(config: Settings, worlds: int) -> tuple[float, float]:
     At least ``POOL_STEPS`` steps are timed, so that starts of new worlds count, too.
     """
     interval, ratio = config.toggles.interval, config.toggles.ratio  # turns of a round, and its updates by turn
-    pace, before = config.task.collector.pace(config)[0], config.source.worlds
+    pace, before = config.task.collector.data_per_update(config)[0], config.source.worlds
     steps = pace // (before * config.run.runs * config.env.spec.agents)
     least = math.ceil(POOL_STEPS / (steps * interval))
     rounds, seconds = _time_rounds(_turns(config, worlds), interval * ratio, least)

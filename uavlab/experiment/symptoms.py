@@ -111,7 +111,7 @@ def advice(symptom: Symptom, config: Config) -> str:
     """Return the setting to try against a symptom, such as ``; try alpha=0.1 (now 1)``; empty if none is known."""
     hyper = config.learner
     resumable = {each.name for each in settings_of(type(hyper)) if each.resume is not Resume.NO}
-    for remedy in config.task.entry.symptoms.remedies.get(symptom, ()):
+    for remedy in config.task.algorithm.symptoms.remedies.get(symptom, ()):
         value = remedy.value(hyper, config.env.spec)
         if value is not None:
             how = "" if remedy.setting in resumable else " in a new run"
@@ -276,7 +276,7 @@ def _as_random_as_before(seed: Seed) -> bool:
 
 
 def _seeds(rows: Sequence[Mapping[str, Any]], config: Config) -> Iterator[Seed]:
-    watch, run, last = config.task.entry.symptoms, config.run, rows[-1]
+    watch, run, last = config.task.algorithm.symptoms, config.run, rows[-1]
     shares = [last["update"] / run.updates if run.updates else 0.0]
     shares += [last["seconds"] / (60 * run.minutes)] if run.minutes else []
     names = dict.fromkeys(name for row in rows for name in row if name.startswith(SCORE))
@@ -299,7 +299,7 @@ def _seeds(rows: Sequence[Mapping[str, Any]], config: Config) -> Iterator[Seed]:
 
 def _range(rows: Sequence[Mapping[str, Any]], config: Config, seed: int) -> Range | None:
     """Return the range of the entropy, up to the largest one under masks of late; None if it is not known, or empty."""
-    entropy = config.task.entry.symptoms.entropy
+    entropy = config.task.algorithm.symptoms.entropy
     if entropy is None:
         return None
     low, high = entropy.range(config.learner, config.env.spec)

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import TypeVar
 
-from uavlab.core.groups import own_actions
-from uavlab.core.types import EnvSpec
+from uavlab.core.types import EnvSpec, own_actions
 
 T = TypeVar("T")
 

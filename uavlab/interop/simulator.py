@@ -9,12 +9,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.groups import padded_actions
 from uavlab.core.protocols import Env
 from uavlab.core.rng import Streams
 from uavlab.core.text import quote
-from uavlab.core.types import legal_of, select
-from uavlab.envs.forms import judge, move, out_of_time
+from uavlab.core.types import legal_of, padded_actions, select
+from uavlab.envs.autoreset import judge, move, out_of_time
 from uavlab.envs.presence import live_at_start, mean_reward
 from uavlab.ops.action_sampling import without_padding
 

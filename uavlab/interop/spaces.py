@@ -9,9 +9,8 @@ from gymnasium import spaces
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.groups import own_actions
 from uavlab.core.text import quote
-from uavlab.core.types import EnvSpec, leaves, observation_shapes
+from uavlab.core.types import EnvSpec, leaves, observation_shapes, own_actions
 from uavlab.interop.agents import named, own_widths
 
 LARGEST = float(np.finfo(np.float32).max)  # observations are finite, and a check of Gymnasium warns of infinite bounds

@@ -11,9 +11,8 @@ from torchrl.data import Bounded, Categorical, Composite, Unbounded
 from torchrl.envs import EnvBase
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.groups import own_actions
 from uavlab.core.text import quote
-from uavlab.core.types import EnvSpec, leaves, observation_shapes
+from uavlab.core.types import EnvSpec, leaves, observation_shapes, own_actions
 from uavlab.interop.agents import agent_groups, agent_names, named, own_widths
 from uavlab.interop.simulator import Simulator
 

@@ -87,7 +87,7 @@ def rates(samples: Iterable[Sample]) -> list[tuple[float, float]]:
 
 def work(config: Config) -> dict[str, float]:
     """Return what an update stands for: rows that are learned from, and data that are collected, by their units."""
-    amount, unit = config.task.collector.pace(config)
+    amount, unit = config.task.collector.data_per_update(config)
     toggles, batch = config.toggles, getattr(config.source, "batch", None)
     collected = amount / toggles.ratio if config.task.collector.replay else amount
     rows = {"rows": batch * config.run.runs} if batch and config.task.collector.replay else {}

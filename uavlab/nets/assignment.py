@@ -1,14 +1,7 @@
 """Which agent uses which network: the assignment to a team's agents, and the rows of tables that follow from it."""
 
-from collections.abc import Callable
-
-import torch
-from jaxtyping import Float
-from torch import Tensor
-
 from uavlab.core.errors import ConfigError
-from uavlab.core.groups import own_actions
-from uavlab.core.types import EnvSpec
+from uavlab.core.types import EnvSpec, own_actions
 
 
 def assign_networks(trained: EnvSpec, team: EnvSpec, share: bool) -> tuple[int, ...]:
@@ -51,35 +44,3 @@ def require_same_task(trained: EnvSpec, team: EnvSpec) -> None:
             "{} channels of side {}, {} features, {} moves and {} actions (centred: {})".format(*task) for task in tasks
         ]
         raise ConfigError(f"policy: trained on {text[0]}, to be used with {text[1]}; expected the same of both.")
-
-
-def per_agent(rows: Float[Tensor, "G ..."], runs: int, networks: tuple[int, ...]) -> Float[Tensor, "R A ..."]:
-    """Return the row of each agent's network, as a view if the rows are consecutive."""
-    return of_agents(rows.unflatten(0, (runs, -1)), networks)
-
-
-def of_agents(table: Float[Tensor, "R K ..."], networks: tuple[int, ...]) -> Float[Tensor, "R A ..."]:
-    """Return for each agent what its network has, as a view if the networks are consecutive.
-
-    An index that is a tensor would come from the host, for which a GPU waits.
-    """
-    if networks == tuple(range(table.shape[1])):
-        return table
-    first = networks[0]
-    if networks == tuple(range(first, first + len(networks))):
-        return table[:, first : first + len(networks)]
-    return torch.cat([table[:, n : n + 1] for n in networks], 1)
-
-
-def by_network(
-    reduce: Callable[[Tensor, int], Tensor], x: Float[Tensor, "R A ..."], networks: tuple[int, ...]
-) -> Float[Tensor, "R K ..."]:
-    """Return for each network the sum or mean (``reduce``) over its agents; ``x`` itself if each agent has its own."""
-    if networks == tuple(range(len(networks))):
-        return x
-    return torch.stack([reduce(of_agents(x, members(networks, n)), 1) for n in range(len(set(networks)))], 1)
-
-
-def members(networks: tuple[int, ...], network: int) -> tuple[int, ...]:
-    """Return the agents that have a network."""
-    return tuple(agent for agent, own in enumerate(networks) if own == network)

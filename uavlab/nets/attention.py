@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from uavlab.core.entities import Entities
+from uavlab.core.types import Entities
 from uavlab.nets.mlp import StackedNet, affine
 
 AWAY = 5  # features of one place as seen from another

@@ -5,7 +5,9 @@ each.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +25,7 @@ class StackedNet:
         """Shapes of one network's weights, layer by layer; outputs come last."""
         raise NotImplementedError
 
-    @property
+    @cached_property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """Shapes of one network's pieces in the order of a row: weight and bias, layer by layer."""
         return tuple(shape for weight in self.weights for shape in (weight, (1, weight[-1])))
@@ -36,7 +38,7 @@ class StackedNet:
     @property
     def count(self) -> int:
         """Parameters of one network (P)."""
-        return sum(math.prod(shape) for shape in self.shapes)
+        return sum(self.sizes)
 
     @property
     def bounds(self) -> list[float]:
@@ -49,7 +51,7 @@ class StackedNet:
 
     def initial(self, noise: Float[Tensor, "*lead P"]) -> Float[Tensor, "*lead P"]:
         """Turn uniform noise in [0, 1) into initial weights within ``bounds``, and biases of zero."""
-        pieces = noise.split([math.prod(shape) for shape in self.shapes], dim=-1)
+        pieces = noise.split(self.sizes, dim=-1)
         parameters = []
         for bound, weight, bias in zip(self.bounds, pieces[::2], pieces[1::2], strict=True):
             parameters += [bound * (2 * weight - 1), torch.zeros_like(bias)]
@@ -64,15 +66,20 @@ class StackedNet:
         little around a large mean.
         """
         bounds = [each for bound in self.bounds for each in (bound, 0)]
-        pieces = noise.split([math.prod(shape) for shape in self.shapes], dim=-1)
+        pieces = noise.split(self.sizes, dim=-1)
         first, bias, *rest = [bound * (2 * u - 1) for bound, u in zip(bounds, pieces, strict=True)]
         weight = first.unflatten(-1, self.weights[0]) / scale[..., None]
         bias = bias - (center[..., None, :] @ weight).squeeze(-2)
         return torch.cat([weight.flatten(-2), bias, *rest], -1)
 
+    @cached_property
+    def sizes(self) -> list[int]:
+        """Numbers of one network's pieces."""
+        return [math.prod(shape) for shape in self.shapes]
+
     def unpack(self, theta: Float[Tensor, "G P"]) -> list[Tensor]:
         """View a matrix of parameters as its pieces, each with the leading axis G."""
-        pieces = theta.split([math.prod(shape) for shape in self.shapes], dim=1)
+        pieces = theta.split(self.sizes, dim=1)
         return [piece.view(-1, *shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
 
 
@@ -129,6 +136,41 @@ def affine(
 ) -> Float[Tensor, "G N O"]:
     """Return x weight + bias by one operator; in compiled code by two, of which the sum is fused with the next one."""
     return torch.bmm(x, weight) + bias if torch.compiler.is_compiling() else torch.baddbmm(bias, x, weight)
+
+
+# Tables with a row for each network, of which agents may share some.
+
+
+def per_agent(rows: Float[Tensor, "G ..."], runs: int, networks: tuple[int, ...]) -> Float[Tensor, "R A ..."]:
+    """Return the row of each agent's network, as a view if the rows are consecutive."""
+    return of_agents(rows.unflatten(0, (runs, -1)), networks)
+
+
+def of_agents(table: Float[Tensor, "R K ..."], networks: tuple[int, ...]) -> Float[Tensor, "R A ..."]:
+    """Return for each agent what its network has, as a view if the networks are consecutive.
+
+    An index that is a tensor would come from the host, for which a GPU waits.
+    """
+    if networks == tuple(range(table.shape[1])):
+        return table
+    first = networks[0]
+    if networks == tuple(range(first, first + len(networks))):
+        return table[:, first : first + len(networks)]
+    return torch.cat([table[:, n : n + 1] for n in networks], 1)
+
+
+def by_network(
+    reduce: Callable[[Tensor, int], Tensor], x: Float[Tensor, "R A ..."], networks: tuple[int, ...]
+) -> Float[Tensor, "R K ..."]:
+    """Return for each network the sum or mean (``reduce``) over its agents; ``x`` itself if each agent has its own."""
+    if networks == tuple(range(len(networks))):
+        return x
+    return torch.stack([reduce(of_agents(x, members(networks, n)), 1) for n in range(len(set(networks)))], 1)
+
+
+def members(networks: tuple[int, ...], network: int) -> tuple[int, ...]:
+    """Return the agents that have a network."""
+    return tuple(agent for agent, own in enumerate(networks) if own == network)
 
 
 # Noise on the weights of a last layer (Fortunato et al. 2018, "Noisy Networks for Exploration", factorised Gaussian

@@ -18,7 +18,7 @@ ALMOST = 1 - 2**-20  # upper limit of uniform noise, so that rounding never sele
 
 
 def without_padding(x: Float[Tensor, "*lead D"], padding: Bool[Tensor, "*#lead D"] | None) -> Float[Tensor, "*lead D"]:
-    """Set numbers of action dimensions that are padding (``core.groups.padded_actions``) and their gradients to 0."""
+    """Set numbers of action dimensions that are padding (``core.types.padded_actions``) and their gradients to 0."""
     return x if padding is None else x.masked_fill(padding, 0.0)
 
 

@@ -10,7 +10,8 @@ needs no synchronization. The host must not read a buffer before the copy into i
 before the copy out of it has completed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
@@ -40,14 +41,7 @@ class HostTransfer(Transfer):
     """Transfers through staging buffers: one in host memory for each direction, one on the device to pack new rows."""
 
     def __init__(self, example: Transition, batch: int, rt: Runtime, pinned: bool) -> None:
-        """Reserve the buffers.
-
-        Args:
-            example: New rows (leading axes R W).
-            batch: Rows per run of a batch.
-            rt: Runtime of the training device, which may also be the CPU.
-            pinned: Copy through pinned buffers, without waiting for a batch to arrive.
-        """
+        """Reserve the buffers for rows like ``example`` (R W) and batches; pinned ones need not wait for a batch."""
         self.device, self.pinned = rt.device, pinned
         self.down, self.new = ring.allocate_words(example, example.reward.shape[1], pin_memory=pinned)
         self.up = ring.allocate_words(example, batch, pin_memory=pinned)[0].flatten(0, 1)
@@ -138,16 +132,12 @@ class ByStage(Store):
 
     The stage of a row is that at which its world started. Where rows of one part are missing, those of the other fill
     the batch. Rows of a later stage, which a run has after a fallback, are not drawn, unless there are no others.
-
-    Attributes:
-        former: Share of a batch that is of former stages (R).
-        stage: The present stage of each run (R), from 0.
     """
 
     def __init__(self, example: Transition, capacity: int, transfer: Transfer | None = None) -> None:
         super().__init__(example, capacity, transfer)
         runs, device = example.reward.shape[0], self.ring.cursor.device
-        self.former = torch.zeros(runs, dtype=torch.float64, device=device)
+        self.former = torch.zeros(runs, dtype=torch.float64, device=device)  # share of a batch
         self.stage = torch.zeros(runs, dtype=torch.int64, device=device)
         self.number = cast(Tensor, self.ring.rows.stage_number)  # R capacity
 
@@ -180,3 +170,56 @@ def draw_marked(mark: Bool[Tensor, "R C"], noise: Int[Tensor, "R N"]) -> Int[Ten
     rank = mark.cumsum(1, dtype=torch.int32)
     number = noise.remainder(rank[:, -1:].clamp_min(1)).int() + 1
     return torch.searchsorted(rank, number).clamp_max(mark.shape[1] - 1)
+
+
+# Rows of several steps: rewards of the next steps of a world, and the observation after the last of them. Every step
+# adds one row of each world to the ring, so the row k steps later is k times the number of worlds further.
+
+
+@dataclass(frozen=True)
+class Returns:
+    """Returns of at most ``steps`` steps with the discount ``gamma`` per step, from a ring that ``worlds`` fill."""
+
+    steps: int
+    gamma: float
+    worlds: int
+
+
+def take_returns(
+    returns: Returns, source: Ring, take: Callable[[Int[Tensor, "R N"]], Transition], index: Int[Tensor, "R N"]
+) -> tuple[Transition, Float[Tensor, "R N"]]:
+    """Return rows whose rewards are sums over steps, and the discount of the value after the last one.
+
+    Rewards of an agent are added until its end. A row takes fewer steps where its world ends, or where later rows are
+    not stored yet; its discount is gamma to the power of the steps that it took (host sync if the ring is on the host).
+    The ring must be as it was when ``index``, the slots of the first rows, was drawn; ``take`` copies rows out of it.
+    """
+    rows = take(index)
+    over, gamma = rows.truncated | rows.terminated.all(-1), returns.gamma
+    discount = torch.full_like(rows.reward[..., 0], gamma)
+    for step in range(1, returns.steps):
+        slot, stored = later_slots(source, index, step * returns.worlds)
+        after = take(slot)
+        goes_on = ~over & stored.to(over.device)
+        lives = goes_on[..., None] & ~rows.terminated
+        rows = replace(
+            rows,
+            reward=rows.reward + gamma**step * after.reward.masked_fill(~lives, 0.0),
+            next_obs=tree_map(lambda new, old, go=goes_on: where_row(go, new, old), after.next_obs, rows.next_obs),
+            terminated=rows.terminated | (lives & after.terminated),
+            truncated=rows.truncated | (goes_on & after.truncated),
+        )
+        discount = torch.where(goes_on, gamma ** (step + 1), discount)
+        over = ~goes_on | after.truncated | after.terminated.all(-1)
+    return rows, discount
+
+
+def later_slots(source: Ring, index: Int[Tensor, "R N"], rows: int) -> tuple[Int[Tensor, "R N"], Bool[Tensor, "R N"]]:
+    """Return the slots of rows that were added ``rows`` later, and whether they hold them."""
+    place = index.to(source.cursor.device) - (source.cursor - source.size)  # after the oldest row
+    return (index + rows).remainder(source.capacity), place.remainder(source.capacity) + rows < source.size
+
+
+def where_row(mask: Bool[Tensor, "R N"], chosen: Tensor, other: Tensor) -> Tensor:
+    """Return ``chosen`` in rows where ``mask`` is true, ``other`` elsewhere."""
+    return torch.where(mask.view(*mask.shape, *[1] * (chosen.dim() - 2)), chosen, other)

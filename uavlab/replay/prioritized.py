@@ -49,17 +49,7 @@ class PriorityConfig:
 
 
 class ByPriority(Store):
-    """A store that samples rows by priority, the TD error of a row's agents in its last update.
-
-    All tensors are updated in place.
-
-    Attributes:
-        tree: Priorities of the rows to the power of alpha, as masses.
-        largest: Largest mass so far, which decays; at first that of priority 1 (R).
-        draws: Number of batches.
-        length: Batches over which exponents change.
-        refused: Number of invalid priorities so far (R).
-    """
+    """A store that samples rows by priority, the TD error of a row's agents in its last update."""
 
     def __init__(
         self,
@@ -77,12 +67,12 @@ class ByPriority(Store):
         """
         runs, device = example.reward.shape[0], example.reward.device
         self.config, self.by, self.ranks = config, by, ranks
-        self.tree = sum_tree.empty(runs, capacity, device)
+        self.tree = sum_tree.empty(runs, capacity, device)  # of priorities to the power of alpha, as masses
         super().__init__(example, capacity, transfer)
-        self.largest = torch.full((runs,), sum_tree.UNIT, device=device)
-        self.refused = torch.zeros_like(self.largest)
+        self.largest = torch.full((runs,), sum_tree.UNIT, device=device)  # mass so far, which decays
+        self.refused = torch.zeros_like(self.largest)  # number of invalid priorities
         self.draws = torch.zeros((), dtype=torch.int64, device=device)
-        self.length = self.draws + (config.priority_draws or updates or DRAWS)
+        self.length = self.draws + (config.priority_draws or updates or DRAWS)  # draws over which exponents change
 
     def add(self, rows: Transition) -> None:
         """Overwrite the oldest rows by W new ones per run, each with the largest priority so far."""

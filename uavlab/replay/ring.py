@@ -21,19 +21,12 @@ WORD = 8  # bytes; fields are aligned to words, as ``Tensor.view(dtype)`` requir
 
 @dataclass(frozen=True)
 class Ring:
-    """The last ``capacity`` rows of each run; all runs add the same number of rows and share one cursor.
+    """The last ``capacity`` rows of each run; all runs add the same number of rows and share one cursor."""
 
-    Attributes:
-        words: The memory of all rows, each padded to whole words.
-        rows: The fields of ``words`` as views, with leading axes R and capacity.
-        cursor: Next slot to be written.
-        size: Slots written so far, at most the capacity.
-    """
-
-    words: Int[Tensor, "R capacity words"]
-    rows: Transition
-    cursor: Int[Tensor, ""]
-    size: Int[Tensor, ""]
+    words: Int[Tensor, "R capacity words"]  # each row is padded to whole words
+    rows: Transition  # fields of ``words`` as views, with leading axes R and capacity
+    cursor: Int[Tensor, ""]  # next slot to be written
+    size: Int[Tensor, ""]  # slots written so far
 
     @property
     def capacity(self) -> int:
@@ -54,10 +47,7 @@ def allocate(example: Transition, capacity: int) -> Ring:
 
 
 def allocate_words(example: Transition, count: int, **options: Any) -> tuple[Int[Tensor, "R count words"], Transition]:
-    """Reserve zeroed words for ``count`` rows per run like ``example`` (leading axes R N), and view their fields.
-
-    ``options`` are those of ``torch.zeros``: device, pinning.
-    """
+    """Reserve zeroed words for ``count`` rows per run like ``example`` (leading axes R N), and view their fields."""
     sizes = _sizes(example)
     words = torch.zeros((example.reward.shape[0], count, sum(sizes)), dtype=torch.int64, **options)
     parts = iter(words.split(sizes, -1))
@@ -84,13 +74,12 @@ def view_fields(words: Int[Tensor, "R N words"], layout: Transition) -> Transiti
 
 def add(ring: Ring, rows: Transition) -> None:
     """Write W rows per run at the cursor, wrapping around; if W exceeds the capacity, only the last rows."""
-    pairs = [(name, old, new) for (name, old), (_, new) in zip(leaves(ring.rows), leaves(rows), strict=True)]
-    count, capacity = rows.reward.shape[1] if rows.reward.dim() > 1 else 1, ring.capacity
-    problems = [
-        f"{name} is {describe_leaf(new)} on {new.device}, expected {describe_leaf(old, count)} on {old.device}"
-        for name, old, new in pairs
-        if not matches(old, new, count) or new.device != old.device
-    ]
+    capacity, count = ring.capacity, rows.reward.shape[1] if rows.reward.dim() > 1 else 1
+    problems, pairs = [], list(zip(leaves(ring.rows), leaves(rows), strict=True))
+    for (name, old), (_, new) in pairs:
+        if not matches(old, new, count) or new.device != old.device:
+            expected = f"{describe_leaf(old, count)} on {old.device}"
+            problems.append(f"{name} is {describe_leaf(new)} on {new.device}, expected {expected}")
     if problems:
         raise ConfigError(
             f"Replay: rows do not fit the ring: {'; '.join(problems)}. Add rows like those that it was allocated for; "
@@ -98,17 +87,14 @@ def add(ring: Ring, rows: Transition) -> None:
         )
     slot = (ring.cursor + torch.arange(count, device=ring.cursor.device)).remainder(capacity)
     keep = slice(max(0, count - capacity), None)
-    for _, stored, new in pairs:
+    for (_, stored), (_, new) in pairs:
         stored.index_copy_(1, slot[keep], new[:, keep])
     ring.cursor.add_(count).remainder_(capacity)
     ring.size.add_(count).clamp_(max=capacity)
 
 
 def choose(ring: Ring, noise: Int[Tensor, "R N"]) -> Int[Tensor, "R N"]:
-    """Turn int64 noise into uniformly distributed slots (host sync if the ring is on the host).
-
-    The ring must not be empty (slot 0 would be returned).
-    """
+    """Turn int64 noise into uniformly distributed slots of a ring with rows (host sync if it is on the host)."""
     return noise.to(ring.size.device).remainder(ring.size.clamp(min=1))
 
 

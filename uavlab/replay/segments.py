@@ -24,16 +24,9 @@ NAME = re.compile(r"replay-([0-9]{12,18})-([0-9]{12,18})")
 def plan(known: Iterable[str], total: int, capacity: int) -> list[str]:
     """Return the names of the segments that hold the last min(total, capacity) rows, oldest first.
 
-    Args:
-        known: Segments that this replay was loaded from or saved to. After a return to an earlier checkpoint, only
-            those of that checkpoint, because rows with later numbers differ. Segments that are too old, reach beyond
-            ``total`` or follow a gap are left out.
-        total: Rows per run added so far.
-        capacity: Rows per run that the ring holds.
-
-    Returns:
-        The names in ``known`` that hold some of these rows and, if rows remain, one new segment for them; or a single
-        new segment for all rows if these would be more than ``MOST`` segments.
+    They are those in ``known`` that hold some of these rows and, if rows remain, a new one for them; or a single new
+    one if these would be more than ``MOST``. After a return to an earlier checkpoint, only its segments are known,
+    because rows with later numbers differ. Those that are too old, reach beyond ``total`` or follow a gap are left out.
     """
     start = at = max(0, total - capacity)
     spans = []

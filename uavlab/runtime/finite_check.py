@@ -23,11 +23,14 @@ NEVER = 2**62
 
 def require_finite(numbers: CheckedTensors) -> None:
     """Check that all numbers are finite and at most ``LARGEST`` in magnitude, or as ``LIMITS`` says (host sync)."""
-    norms = (torch.linalg.vector_norm(tensor) for tensor, _ in numbers.values())
-    least = min(map(limit, numbers), default=LARGEST)
-    if not all(norm.item() <= least for norm in norms):  # nan compares as false
-        for name, (tensor, axes) in numbers.items():  # the numbers may pass though their norm did not
-            _refuse_first(name, tensor, axes)
+    if not numbers:
+        return
+    least = min(map(LIMITS.__getitem__, LIMITS.keys() & numbers.keys()), default=LARGEST)
+    for norm in torch._foreach_norm([tensor for tensor, _ in numbers.values()]):
+        if not norm.item() <= least:  # nan compares as false
+            for name, (tensor, axes) in numbers.items():  # the numbers may pass though their norm did not
+                _refuse_first(name, tensor, axes)
+            return
 
 
 def limit(name: str) -> float:

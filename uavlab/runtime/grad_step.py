@@ -1,19 +1,161 @@
-"""One gradient step: sum the gradients of the pieces of a batch, clip each network by its own norm, apply Adam."""
+"""One gradient step: sum the gradients of the pieces of a batch, clip each network by its own norm, apply Adam.
 
-from collections.abc import Callable, Iterator, Sequence
+When memory is refused, the batch is split into more pieces and tried again. The result equals that of a batch split
+this way from the start. The failed attempt must not have changed any state, as with pure functions, and with gradients
+until an optimizer applies them.
+"""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
-from typing import Any
+from itertools import pairwise
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from uavlab.core.errors import ConfigError, ResourceError, RetryWarning
+from uavlab.core.types import tree_map
+from uavlab.runtime import stage_timer
+from uavlab.runtime.cuda_graph import tree_tensors
 from uavlab.runtime.loss_scaler import Scaler
-from uavlab.runtime.oom_retry import Microbatcher, Rows, join_pieces, reserve, split_rows
+from uavlab.runtime.oom_retry import free_cache, refusal_reason
 from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.runtime.toggles import Toggles
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """An argument or a result of a function in which axis ``axis`` counts the rows of the batch.
+
+    It is split with the batch where memory demands it; other arguments and results are not.
+
+    Attributes:
+        value: A tensor, a tree of tensors, or None.
+        axis: The axis, the same in every tensor of a tree.
+    """
+
+    value: Any
+    axis: int
+
+
+def values_of(parts: Sequence[Any]) -> list[Any]:
+    """Return arguments with the values of ``Rows`` in their place."""
+    return [part.value if isinstance(part, Rows) else part for part in parts]
+
+
+def split_rows(inputs: Sequence[Any], pieces: int) -> list[tuple[float, list[Any]]]:
+    """Return each piece's share of the rows, and the inputs with their parts; there is at most one piece per row."""
+    rows = count_rows(inputs) if pieces > 1 else 1
+    if rows == 1:
+        return [(1.0, values_of(inputs))]
+    pieces = min(pieces, rows)
+    ends = pairwise(rows * k // pieces for k in range(pieces + 1))
+    return [((end - start) / rows, [_narrow(part, start, end) for part in inputs]) for start, end in ends]
+
+
+def _narrow(part: Any, start: int, end: int) -> Any:
+    if not isinstance(part, Rows):
+        return part
+    return tree_map(lambda leaf: leaf.narrow(part.axis, start, end - start), part.value)
+
+
+def count_rows(inputs: Sequence[Any]) -> int:
+    """Count the rows of the batch; 1 if no input is marked as ``Rows``, so that nothing is split."""
+    counts = {leaf.shape[part.axis] for part in inputs if isinstance(part, Rows) for leaf in tree_tensors(part)}
+    if len(counts) > 1:
+        raise ConfigError(f"Rows: inputs have {sorted(counts)} rows; expected one number. Mark the axis of each right.")
+    return counts.pop() if counts else 1
+
+
+def join_metrics(results: Sequence[tuple[float, Mapping[str, Any]]]) -> dict[str, Any]:
+    """Join the metrics of pieces, each with its share of the rows: concatenate ``Rows``, average the others."""
+    (share, first), *others = results
+    joined = {}
+    for name, value in first.items():
+        if isinstance(value, Rows):
+            joined[name] = join_rows([value.value, *(metrics[name].value for _, metrics in others)], value.axis)
+        else:
+            joined[name] = sum((part * metrics[name] for part, metrics in others), share * value) if others else value
+    return joined
+
+
+def join_rows(parts: Sequence[Any], axis: int) -> Any:
+    """Return trees of tensors whose axis ``axis`` counts rows as one tree."""
+    return tree_map(lambda *leaf: torch.cat(leaf, axis), *parts) if len(parts) > 1 else parts[0]
+
+
+@dataclass
+class Microbatcher:
+    """Splits the batches of one function into pieces: more each time memory is refused, never fewer again."""
+
+    pieces: int = 1
+    retries: list[dict[str, Any]] = field(default_factory=list)  # records of all microbatchers of a run
+    phase: str = "forward"  # under way, for messages and records
+
+    def call(self, fn: Callable, what: str, axis: int, *inputs: Any) -> Any:
+        """Call a pure function with its batch split, but in compiled code; ``axis`` of its result counts rows."""
+        if torch.compiler.is_compiling():
+            return fn(*values_of(inputs))
+
+        def attempt(pieces: int) -> Any:
+            return join_rows([fn(*values) for _, values in split_rows(inputs, pieces)], axis)
+
+        return self.run(what, attempt, inputs)
+
+    def run(
+        self,
+        what: str,
+        attempt: Callable[[int], T],
+        inputs: Sequence[Any],
+        other_bytes: Mapping[str, int] | None = None,
+        split: bool = True,
+    ) -> T:
+        """Call ``attempt(pieces)``, again with twice as many pieces each time memory is refused, down to single rows.
+
+        It changes nothing unless it returns. Without ``split``, more pieces need no less memory, and it is tried once
+        more with the same number. Messages name ``what`` it is, its inputs and other memory in use.
+        """
+        first = True
+        while True:
+            try:
+                return attempt(self.pieces)
+            except (MemoryError, RuntimeError) as error:
+                reason = refusal_reason(error)
+            # the tensors of the failed attempt are only free after the except block
+            rows = count_rows(inputs)
+            exhausted = self.pieces >= rows if split else not first
+            if exhausted:
+                raise self._exhausted(what, reason, inputs, other_bytes or {})
+            self._retry(what, reason, min(2 * self.pieces, rows) if split else self.pieces)
+            first = False
+
+    def _retry(self, what: str, reason: str, pieces: int) -> None:
+        how = f"{pieces} pieces instead of {self.pieces} from now on" if pieces > self.pieces else "once more"
+        warnings.warn(f"{what}: memory was refused in {self.phase}; {how} ({reason})", RetryWarning, stacklevel=4)
+        self.retries.append({"what": what, "phase": self.phase, "from": self.pieces, "to": pieces})
+        self.pieces = pieces
+        free_cache()
+
+    def _exhausted(
+        self, what: str, reason: str, inputs: Sequence[Any], other_bytes: Mapping[str, int]
+    ) -> ResourceError:
+        tensors = list(tree_tensors([part for part in inputs if isinstance(part, Tensor | Rows)]))
+        device = tensors[0].device if tensors else torch.device("cpu")
+        sizes = {"inputs": sum(tensor.nbytes for tensor in tensors), **other_bytes, **stage_timer.memory(device)}
+        width = max(map(len, sizes))
+        table = "\n".join(f"  {name:<{width}} {size:>18,} bytes" for name, size in sizes.items())
+        return ResourceError(
+            f"{what}: memory was refused in {self.phase} with batches in {self.pieces} pieces ({reason}); expected "
+            f"room for one row at a time. Held on {device}:\n{table}\n"
+            "Lower hidden, runs or capacity, or free some memory."
+        )
+
 
 # Adam as in Kingma and Ba 2015, "Adam: A Method for Stochastic Optimization", algorithm 1, a step count per row.
 ADAM_EPS, BETA1, BETA2 = 1e-5, 0.9, 0.999
@@ -30,8 +172,6 @@ def adam_step(mean: Tensor, square: Tensor, size: Tensor, shrink: Tensor) -> Ten
     """Return by how much parameters fall in a step, from Adam's moments and ``adam_factors``."""
     return size * mean / (square.sqrt() * shrink + ADAM_EPS)
 
-
-__all__ = ["ADAM_EPS", "MOMENTS", "GradientStep", "Rows"]
 
 SCRATCH = {"single": 2, "foreach": 2, "fused": 0}  # temporary copies of its parameters in a step of Adam, at most
 
@@ -67,20 +207,13 @@ class GradientStep:
     ) -> None:
         """Create the optimizers; steps change the given tensors in place.
 
-        Args:
-            owners: The tensors of each owner.
-            lr: Adam's learning rate.
-            clip: Largest gradient norm, None for no clipping.
-            stacked: The first axis of parameters counts networks.
-            toggles: Implementation and number of Adams and, without ``microbatcher``, the pieces of a batch.
-            scaler: The loss scale that all gradient steps of an iteration share.
-            microbatcher: Splits the batches, and records its retries.
-            scope: Times the stages ``forward``, ``backward`` and ``optimizer``.
-            ranks: Those whose gradients are averaged before they are clipped, so that all take the same step.
-            undo: Whether ``undo`` will be called.
+        All gradient steps of an update share ``scaler``; ``scope`` times the stages ``forward``, ``backward`` and
+        ``optimizer``; gradients are averaged over ``ranks`` before they are clipped, so that all take the same step;
+        with ``undo``, that method will be called.
         """
         self.scope, self.ranks = scope, ranks
         self.owners, self.clip, self.stacked = [list(owner) for owner in owners], clip, stacked
+        self.parameters = [parameter for owner in self.owners for parameter in owner]
         self.scaler, self.microbatcher = scaler, microbatcher or Microbatcher(toggles.micro_batches)
         groups = [self.parameters] if toggles.optimizers == "one" else self.owners
         self.device = self.parameters[0].device
@@ -90,20 +223,22 @@ class GradientStep:
         build = partial(torch.optim.Adam, lr=lr, eps=ADAM_EPS, foreach=foreach, fused=fused, capturable=capturable)
         self.adams, self.lr = [build(group) for group in groups], lr
         counter_device = self.device if capturable or fused else torch.device("cpu")
-        for _, adam, parameter in self._named():  # now, not in the first step, where memory may be refused midway
+        several = len(self.parameters) > 1
+        self._named: list[tuple[str, torch.optim.Adam, Tensor]] = []  # prefix of names, Adam, parameter
+        for owner, adam in zip(self.owners, self.adams * (len(self.owners) // len(self.adams)), strict=True):
+            for parameter in owner:
+                self._named.append((f"{len(self._named)}." if several else "", adam, parameter))
+        for _, adam, parameter in self._named:  # now, not in the first step, where memory may be refused midway
             steps = torch.zeros((), dtype=torch.float32, device=counter_device)
             moments = (steps, torch.zeros_like(parameter), torch.zeros_like(parameter))
             adam.state[parameter] = dict(zip(MOMENTS, moments, strict=True))
+        self.tensors = {"parameter": [parameter.detach() for parameter in self.parameters]}  # and moments, by name
+        self.tensors |= {key: [adam.state[tensor][key] for _, adam, tensor in self._named] for key in MOMENTS}
         sizes = [sum(parameter.nbytes for parameter in group) for group in groups]
         undo = undo or scaler is not None
         self.behind = torch.zeros(len(self.parameters[0]), device=self.device) if undo and stacked else None
         self._scratch = SCRATCH[toggles.adam] * max(sizes) + (3 * sum(sizes) if undo else 0)
         self._memory = {"parameters": sum(sizes), "gradients": sum(sizes), "moments": 2 * sum(sizes)}
-
-    @property
-    def parameters(self) -> list[Tensor]:
-        """All parameters, owner by owner."""
-        return [parameter for owner in self.owners for parameter in owner]
 
     @property
     def parameter(self) -> Tensor:
@@ -142,7 +277,7 @@ class GradientStep:
         batcher.phase = "optimizer"
         with self.scope("optimizer"):
             batcher.run(what, lambda _: reserve(self._scratch, self.device), inputs, self._memory, split=False)
-            return metrics, self._apply(self.ranks.means(gradients))
+            return metrics, self._apply(gradients if self.ranks.size == 1 else self.ranks.means(gradients))
 
     def set_rates(self, share: Float[Tensor, " R"]) -> None:
         """Set the share of the learning rate at which each run's networks learn from now on."""
@@ -153,9 +288,9 @@ class GradientStep:
     def state_dict(self) -> dict[str, Tensor]:
         """Return the parameters and Adam's moments, numbered if there are several, and ``behind`` if it is counted."""
         state = {} if self.behind is None else {"behind": self.behind}
-        for prefix, adam, parameter in self._named():
-            state[f"{prefix}parameter"] = parameter.detach()
-            state |= {f"{prefix}{key}": adam.state[parameter][key] for key in MOMENTS}
+        for number, (prefix, _, _) in enumerate(self._named):
+            for key, tensors in self.tensors.items():
+                state[f"{prefix}{key}"] = tensors[number]
         return state
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
@@ -170,7 +305,7 @@ class GradientStep:
     def undo(self, held: Bool[Tensor, " G"], before: dict[str, Tensor]) -> None:
         """Return networks to the state ``before`` their last step, as if they had not taken it (no host sync)."""
         state, numbers = self.state_dict(), [n for n, owner in enumerate(self.owners) for _ in owner]
-        for number, (prefix, _, parameter) in zip(numbers, self._named(), strict=True):
+        for number, (prefix, _, parameter) in zip(numbers, self._named, strict=True):
             rows = held.view(-1, *[1] * (parameter.dim() - 1)) if self.stacked else held[number]
             for key in ("parameter", *(MOMENTS[1:] if self.stacked else MOMENTS)):
                 tensor, old = state[prefix + key], before[prefix + key]
@@ -178,20 +313,12 @@ class GradientStep:
         if self.behind is None:
             return
         self.behind.add_(held)
-        counters = [adam.state[parameter]["step"] for _, adam, parameter in self._named()]
+        counters = [adam.state[parameter]["step"] for _, adam, parameter in self._named]
         if counters[0].device == self.behind.device:  # or else it would be a host sync
             common = self.behind.min()  # steps that no network took, which Adam does not count then
             self.behind.sub_(common)
             for counter in counters:
                 counter.sub_(common)
-
-    def _named(self) -> Iterator[tuple[str, torch.optim.Adam, Tensor]]:
-        several = len(self.parameters) > 1
-        adams = self.adams * len(self.owners) if len(self.adams) == 1 else self.adams
-        number = count()
-        for adam, owner in zip(adams, self.owners, strict=True):
-            for parameter in owner:
-                yield (f"{next(number)}." if several else "", adam, parameter)
 
     def _gradients(self, loss_fn: Callable, inputs: Sequence[Any], pieces: int) -> tuple[list[Tensor], dict[str, Any]]:
         """Sum the gradients of all pieces, each weighted by its share of the rows."""
@@ -201,7 +328,7 @@ class GradientStep:
             gradients, metrics = self._piece(loss_fn, values, share)
             total = [a.add_(b) for a, b in zip(total, gradients, strict=True)] if total else gradients
             results.append((share, metrics))
-        return total, join_pieces(results)
+        return total, join_metrics(results)
 
     def _piece(self, loss_fn: Callable, values: list[Any], share: float) -> tuple[list[Tensor], dict[str, Any]]:
         self.microbatcher.phase = "forward"
@@ -254,7 +381,7 @@ class GradientStep:
 
     def _correct(self, behind: Float[Tensor, " G"], before: Sequence[Tensor]) -> None:
         """Step networks that took fewer steps than Adam counts by their own counts."""
-        for old, (_, adam, parameter) in zip(before, self._named(), strict=True):
+        for old, (_, adam, parameter) in zip(before, self._named, strict=True):
             step, *moments = (adam.state[parameter][key] for key in MOMENTS)
             rows = behind.view(-1, *[1] * (parameter.dim() - 1))
             step = adam_step(*moments, *adam_factors(self.lr, step - rows).to(parameter.dtype))
@@ -323,9 +450,9 @@ class CompiledStep(GradientStep):
 
         def loss_without_rows(*values: Any) -> tuple[Tensor, dict[str, Tensor]]:
             loss, metrics = loss_fn(*values)
-            return loss, {name: value.value if isinstance(value, Rows) else value for name, value in metrics.items()}
+            return loss, join_metrics([(1.0, metrics)])
 
-        values = [value.value if isinstance(value, Rows) else value for value in inputs]
+        values = values_of(inputs)
         gradient, (_, metrics) = torch.func.grad_and_value(loss_without_rows, has_aux=True)(*values)
         (gradient,) = self.ranks.means([gradient])
         norm = torch.linalg.vector_norm(gradient, dim=1)
@@ -345,6 +472,12 @@ class CompiledStep(GradientStep):
         """Return Adam's factors in the next step, those of each network where one may be held back."""
         step = self.step + 1 if self.behind is None else self.step + 1 - self.behind[:, None]
         return adam_factors(self.lr, step).to(self.parameter.device)  # Adam may count its steps on the CPU
+
+
+def reserve(count: int, device: torch.device) -> None:
+    """Allocate ``count`` bytes and free them, so that insufficient memory is reported here and not midway."""
+    if count:
+        torch.empty(count, dtype=torch.uint8, device=device)
 
 
 def unshare(gradients: Sequence[Tensor]) -> list[Tensor]:

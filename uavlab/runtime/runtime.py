@@ -16,9 +16,8 @@ from uavlab.core.protocols import CheckedTensors
 from uavlab.runtime import wrappers
 from uavlab.runtime.cuda_graph import GraphedFunction
 from uavlab.runtime.finite_check import DeferredCheck, require_finite
-from uavlab.runtime.grad_step import CompiledStep, GradientStep
+from uavlab.runtime.grad_step import CompiledStep, GradientStep, Microbatcher, Rows
 from uavlab.runtime.loss_scaler import Scaler
-from uavlab.runtime.oom_retry import Microbatcher, Rows
 from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.runtime.stage_timer import Monitor
 from uavlab.runtime.toggles import TOGGLES, Toggles, changes, notes_on, resolve, with_toggles
@@ -153,19 +152,12 @@ class Runtime:
             what: Its name in messages.
             axis: The axis of its results that counts rows.
         """
-        split = self._microbatcher().wrap(lambda *args: Rows(fn(*args), axis), what)
-
-        def call(*args: Any) -> Any:
-            if torch.compiler.is_compiling():
-                return fn(*(arg.value if isinstance(arg, Rows) else arg for arg in args))
-            return split(*args)
-
-        return call
+        return partial(self._microbatcher().call, fn, what, axis)
 
     def split_draw(self, take: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
         """Split the gathering of replay rows into several index ranges if memory is refused."""
-        split = self._microbatcher(1, "gather").wrap(lambda index: Rows(take(index), 1), "draw")
-        return lambda index: split(Rows(index, 1))
+        batcher = self._microbatcher(1, "gather")
+        return lambda index: batcher.call(take, "draw", 1, Rows(index, 1))
 
     def update(self, fn: F, name: str) -> F:
         """Wrap the whole update of a learner."""

@@ -76,7 +76,7 @@ RECORDS = (
         cost="none: the same numbers from less work",
         eager="batched",
         part="team",
-        resume=Resume.YES,
+        resume=Resume.RESHAPED,
     ),
     Toggle(
         name="optimizers",
@@ -132,7 +132,7 @@ RECORDS = (
         cost="the flights' size in memory",
         eager="device",
         part="logs",
-        resume=Resume.YES,
+        resume=Resume.RESHAPED,
     ),
     Toggle(
         name="precision",
@@ -199,7 +199,7 @@ RECORDS = (
         claim="+10-30 %",
         cost="a batch misses the newest rows; a second batch in memory",
         part="replay",
-        resume=Resume.YES,
+        resume=Resume.RESHAPED,
     ),
     Toggle(
         name="priorities",
@@ -210,7 +210,7 @@ RECORDS = (
         claim="fewer samples",
         cost="0.5 ms per update on one core; two more settings",
         part="replay",
-        resume=Resume.YES,
+        resume=Resume.RESHAPED,
     ),
     Toggle(
         name="interval",
@@ -222,7 +222,7 @@ RECORDS = (
         claim="utilisation 24 -> 79 % at 10",
         cost="older policies gather the rows",
         part="replay",
-        resume=Resume.YES,
+        resume=Resume.RESHAPED,
     ),
     Toggle(
         name="ratio",
@@ -233,7 +233,7 @@ RECORDS = (
         equality="algorithm",
         cost="more updates per row",
         part="replay",
-        resume=Resume.YES,
+        resume=Resume.RESHAPED,
     ),
     Toggle(
         name="micro_batches",

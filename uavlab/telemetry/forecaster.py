@@ -1,8 +1,8 @@
 """A temporal convolutional network that predicts hidden quantities and the tracking error ahead from a flight log."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from annotated_types import Ge, Gt, Le
@@ -10,17 +10,28 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import huber_loss
 
-from uavlab.core.protocols import Learner
-from uavlab.core.registry import Resume
+from uavlab.core.errors import ConfigError
+from uavlab.core.portable import Layers, Portable, Signal, Signals
+from uavlab.core.registry import Resume, Settings
 from uavlab.core.rng import Streams
+from uavlab.core.symptoms import Symptoms, higher, times
 from uavlab.core.types import Batch, Scale, Update, tree_map
+from uavlab.learners.learner import Learner
 from uavlab.nets.tcn import StackedTCN
-from uavlab.runtime.oom_retry import Rows
+from uavlab.runtime.grad_step import Rows
 from uavlab.runtime.runtime import Runtime
-from uavlab.telemetry.dataset import FEATURES, HIDDEN, Windows
+from uavlab.telemetry.dataset import AXES, FEATURES, HIDDEN, Windows
 from uavlab.telemetry.physics import residuals, rotate_windows
+from uavlab.telemetry.simulation.flights import RATE
 
 TARGETS = (*HIDDEN, "error")  # error: tracking error over all rows ahead
+UNITS = dict(zip(TARGETS, ("m/s", "m/s", "kg", "kg/s", "s", "V", "m"), strict=True))
+FEATURE_UNITS = {
+    **{"tracking_error": "m", "velocity": "m/s", "commanded_velocity": "m/s", "force": "m/s^2", "thrust": "m/s^2"},
+    **{"rate": "rad/s", "lean": "1", "motor": "share", "voltage": "V", "current": "A", "spin": "rad/s^2"},
+    "command": "1",
+}
+"""Units of ``FEATURES`` by how their names begin; the first that fits counts."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +59,48 @@ class ForecasterConfig:
     turned: Literal["off", "on"] = "on"
 
 
+def network(config: ForecasterConfig, shape: tuple[int, int]) -> StackedTCN:
+    """Return the network, without parameters."""
+    return StackedTCN(len(FEATURES), shape[0], config.width, config.hidden, len(HIDDEN) + 3 * shape[1])
+
+
+def _layers(config: ForecasterConfig, shape: tuple[int, int]) -> Layers:
+    """Return the layout of ``Forecaster.parameters``."""
+    net = network(config, shape)
+    sizes = {"inputs": net.inputs, "targets": net.outputs}
+    scales = {name: {"center": (count,), "spread": (count,)} for name, count in sizes.items()}
+    return {**net.by_layer, "log_variance": {"targets": (len(TARGETS),)}, **scales}
+
+
+def _portable_inputs(shape: tuple[int, int]) -> Signals:
+    """Return the input of an exported forecaster: a window of a log in physical units."""
+    units = tuple(next(unit for start, unit in FEATURE_UNITS.items() if name.startswith(start)) for name in FEATURES)
+    window = Signal(
+        axes={"row": shape[0], "feature": len(FEATURES)},
+        about=f"rows of a window at {RATE} per second, oldest first; uavlab.telemetry.dataset computes them",
+        unit=units,
+        names=FEATURES,
+        normalisation="inside the file, by networks.0.inputs.center and networks.0.inputs.spread",
+    )
+    return {"window": window}
+
+
+def _portable_outputs(shape: tuple[int, int]) -> Signals:
+    """Return the outputs of an exported forecaster: predictions and their standard deviations."""
+    names = (*HIDDEN, *(f"error_{axis}_{row}" for row in range(1, shape[1] + 1) for axis in AXES))
+    units = tuple(UNITS[name if name in HIDDEN else "error"] for name in names)
+    about = "hidden quantities at the last row of the window, then the tracking error in each row ahead"
+    signal = Signal({"target": len(names)}, about, units, names=names)
+    return {"mean": signal, "standard_deviation": replace(signal, about=f"standard deviation of {about}")}
+
+
+def predict_with_deviation(forecast: "Forecast", window: Float[Tensor, "N T F"]) -> tuple[Tensor, Tensor]:
+    """Return predictions and their standard deviations for windows, both in physical units."""
+    mean, deviation = forecast(window[None])[0], forecast.deviation[0]
+    ahead = deviation[-1:].expand(mean.shape[1] - len(HIDDEN))  # one for all rows and axes
+    return mean, torch.cat([deviation[:-1], ahead]).repeat(mean.shape[0], 1)
+
+
 class Forecaster(Learner):
     """Learner over R runs, with parameters and log variances in one matrix, and their moving average in another.
 
@@ -56,6 +109,18 @@ class Forecaster(Learner):
     Source:
         Polyak and Juditsky 1992, "Acceleration of Stochastic Approximation by Averaging", here with decaying weights.
     """
+
+    settings = ForecasterConfig
+    collector = "windows"
+    inapplicable: ClassVar[Mapping[str, str]] = {}
+    portable = Portable(_portable_inputs, _portable_outputs, predict_with_deviation, _layers)
+    symptoms = Symptoms(
+        loss="mse/error",
+        remedies={
+            "loss_grows": (times("lr", 0.3, least=1e-6),),
+            "scores_still": (higher("lr", 1e-4, 1e-3), times("lr", 3, most=1e-2)),
+        },
+    )
 
     def __init__(
         self, config: ForecasterConfig, shape: tuple[int, int], inputs: Scale, targets: Scale, rng: Streams, rt: Runtime
@@ -75,6 +140,32 @@ class Forecaster(Learner):
         self._loss = rt.kernel(self.loss, "forecast_loss", part=True)
         self._descend = rt.update(self._one_step, "forecaster")
 
+    @classmethod
+    def build(cls, config: Settings, inputs: Any, rng: Streams, rt: Runtime) -> "Forecaster":
+        """Build the forecaster; ``inputs`` are the flights."""
+        outputs = target_scale(inputs.hidden, config.env.horizon)
+        return cls(config.learner, config.env.spec, inputs.inputs, outputs, rng, rt)
+
+    @classmethod
+    def load_policy(cls, hyper: Any, trained: Any, spec: Any, parameters: Float[Tensor, "R 1 P"]) -> Any:
+        return predictor(network(hyper, trained), parameters)
+
+    @classmethod
+    def unsupported(cls, spec: Any) -> str | None:
+        return None if isinstance(spec, tuple) else "it learns from windows of logs; this one flies"
+
+    @classmethod
+    def require_same(cls, hyper: Any, trained: Any, spec: Any) -> None:
+        if trained != spec:
+            raise ConfigError(
+                f"eval_window, eval_horizon: {spec} differ from window, horizon {trained}; a network predicts from "
+                "windows as large as those it was trained on."
+            )
+
+    @classmethod
+    def plan(cls, config: Settings) -> dict[str, Any]:
+        return {"parameters": cls.size(config.learner, config.env.spec)}
+
     def policy(self, spec: Any = None, explore: bool = False) -> "Forecast":
         """Return the averaged network as a ``Forecast``."""
         return predictor(self.net, self.parameters())
@@ -89,7 +180,6 @@ class Forecaster(Learner):
         return rng.uniform("turn", rows)
 
     def update(self, batch: Batch, noise: Float[Tensor, "R rows"]) -> Update:
-        """Take one gradient step."""
         return Update(self._descend(batch.data, noise))
 
     def loss(self, theta: Float[Tensor, "R P"], rows: Windows) -> tuple[Tensor, dict[str, Any]]:
@@ -148,17 +238,6 @@ def target_scale(hidden: Scale, horizon: int) -> Scale:
     center = torch.cat([hidden.center[:count], torch.zeros_like(hidden.center[count:]).repeat(horizon)])
     spread = hidden.spread[count:].square().mean().sqrt().expand(3 * horizon)  # one for all axes
     return Scale(center, torch.cat([hidden.spread[:count], spread]))
-
-
-def network(config: ForecasterConfig, shape: tuple[int, int]) -> StackedTCN:
-    """Return the network, without parameters."""
-    return StackedTCN(len(FEATURES), shape[0], config.width, config.hidden, len(HIDDEN) + 3 * shape[1])
-
-
-def size(config: ForecasterConfig, shape: tuple[int, int]) -> int:
-    """Count the numbers in a run's ``parameters``."""
-    net = network(config, shape)
-    return net.count + len(TARGETS) + 2 * (net.inputs + net.outputs)
 
 
 @dataclass(frozen=True)

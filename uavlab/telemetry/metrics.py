@@ -1,7 +1,7 @@
 """Scores of a forecast per flight, with 95 % intervals, and ridge regression as the linear baseline."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from uavlab.core.types import Metric, Scale
 from uavlab.evaluation import interval
 from uavlab.telemetry import dataset
 from uavlab.telemetry.dataset import HIDDEN
-from uavlab.telemetry.forecaster import TARGETS, Forecast, flatten_targets, target_scale
+from uavlab.telemetry.forecaster import TARGETS, UNITS, Forecast, flatten_targets, target_scale
 from uavlab.telemetry.window_source import DataSplit, Flights
 
 CHUNK = 512  # windows predicted at a time
@@ -22,7 +22,6 @@ PENALTIES = (1e1, 1e2, 1e3, 1e4, 1e5)
 Z_90 = 1.645  # standard deviations within which 90 % of normally distributed errors lie
 VARIANCE_FLOOR = 1e-4  # least variance of a target in a score, as a share of its variance in training
 R2, RMSE, COVERAGE_90, VARIANCE_RATIO = KINDS = ("r2", "rmse", "inside", "variance")  # keys of records
-UNITS = dict(zip(TARGETS, ("m/s", "m/s", "kg", "kg/s", "s", "V", "m"), strict=True))
 BOUNDS = {R2: (-math.inf, 1.0), RMSE: (0.0, math.inf), COVERAGE_90: (0.0, 1.0), VARIANCE_RATIO: (0.0, math.inf)}
 METRICS = (
     Metric("mean_r2", "mean", bounds=BOUNDS[R2]),
@@ -95,7 +94,7 @@ def by_target(values: Float[Tensor, "R N out"]) -> Float[Tensor, "R N targets 3"
     return torch.cat([hidden, values[..., None, -3:]], 2)
 
 
-def summary(scores: dict[str, Float[Tensor, "R E"]]) -> dict[str, Any]:
+def summary(scores: Mapping[str, Float[Tensor, "R E"]]) -> dict[str, Any]:
     """Return mean, low and high of each score by kind and target, and for several runs ``each`` run's mean."""
     result: dict[str, Any] = {}
     bounds = {metric.name: metric.bounds for metric in METRICS}

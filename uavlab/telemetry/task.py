@@ -5,7 +5,6 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Le
 
-from uavlab.core.errors import ConfigError
 from uavlab.core.types import Rule
 from uavlab.telemetry.dataset import PHYSICS_ROWS
 
@@ -88,12 +87,3 @@ class Telemetry:
         return self.window, self.horizon
 
     spec = shape  # all that a learner needs
-
-
-def require_same(trained: tuple[int, int], shape: tuple[int, int]) -> None:
-    """Refuse windows of another size than those of training by a ConfigError."""
-    if trained != shape:
-        raise ConfigError(
-            f"eval_window, eval_horizon: {shape} differ from window, horizon {trained}; a network predicts from "
-            "windows as large as those it was trained on."
-        )

@@ -1,11 +1,11 @@
 """The source of batches for learning from logs: windows of flights, drawn by index."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import chain
-from typing import Annotated, Literal, TypeVar, cast, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast, get_args
 
 import torch
 from annotated_types import Ge, Le
@@ -13,8 +13,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from uavlab.core.errors import FileError, ResourceError
-from uavlab.core.protocols import Source
-from uavlab.core.registry import Resume
+from uavlab.core.protocols import Collector, Trial
+from uavlab.core.registry import Resume, Settings
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Scale, tree_map
 from uavlab.runtime.oom_retry import refusal_reason, require_memory
@@ -30,6 +30,7 @@ Flights = FlightDataset | DiskDataset
 DATASET_CHANGED = "flights: others than those this run was trained on; bring those back, or train anew."
 REDUCE_HINT = "their number, or --set loader=stream"
 Loader = Literal["per_item", "stream", "device"]
+TRIAL_FLIGHTS, TRIAL_ROWS = 10, 500  # of a trial: how many, and rows of each beyond a window and what follows it
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ class WindowsConfig:
             files into host memory once.
     """
 
-    batch: Annotated[int, Ge(1), Le(1_000_000), Resume.YES] = 256
+    batch: Annotated[int, Ge(1), Le(1_000_000), Resume.RESHAPED] = 256
     workers: Annotated[int, Ge(0), Le(256)] = 0
     prefetch_factor: Annotated[int, Ge(1), Le(64), Resume.SAME] = 2
     persistent_workers: Annotated[bool, Resume.SAME] = True
@@ -130,13 +131,54 @@ class WindowsConfig:
     cached: Annotated[bool, Resume.SAME] = False
 
 
-class WindowSource(Source):
-    """A source that draws windows of the training flights uniformly with replacement, without epochs.
+class WindowCollector(Collector):
+    """Draws windows of the training flights uniformly with replacement, without epochs.
 
     All loaders, ``device``, ``stream`` and ``per_item``, return the same windows.
     """
 
+    settings = WindowsConfig
+    per_rank = ("batch",)
+    lacks: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("team", "replay"), "this learner learns from logs, no team flies"
+    )
+    calls = ("update", "load")
     items: Callable[..., ItemDataset] = ItemDataset
+
+    @classmethod
+    def measure_inputs(cls, config: Settings, rng: Streams, rt: Runtime) -> DataSplit:
+        return load_split(config.env, rt.device, rt.toggles.loader)
+
+    @classmethod
+    def build(
+        cls, config: Settings, env: Telemetry, inputs: DataSplit, policy: Any, snapshot: Any, rng: Streams, rt: Runtime
+    ) -> "WindowCollector":
+        return cls(env, config.source, rng, rt, inputs)
+
+    @classmethod
+    def plan(cls, config: Settings) -> dict[str, Any]:
+        """Count windows, passes, flights and bytes without reading a flight; None where they depend on logs."""
+        task, updates, rows = config.env, config.run.updates, fleet.rows(config.env)
+        windows = None if updates is None else updates * config.source.batch
+        strides = None if windows is None else windows * task.stride
+        return {
+            "windows_per_run": windows,
+            "passes_per_run": strides and rows and round(strides / round(rows * task.training * task.used), 2),
+            "flights": fleet.count(task),
+            "flight_bytes": rows and rows * ROW,
+        }
+
+    @classmethod
+    def data_per_update(cls, config: Settings) -> tuple[int, str]:
+        return config.source.batch * config.run.runs, "windows"
+
+    @classmethod
+    def trial(cls, config: Settings) -> Trial:
+        """Return the run on few and short simulated flights; an update takes windows of any flights."""
+        task, rows = config.env, sum(config.env.shape) + TRIAL_ROWS
+        small = Telemetry(flights=TRIAL_FLIGHTS, least=rows, most=rows, window=task.window, horizon=task.horizon)
+        flights = f"{fleet.count(task):,} {'logs to read' if task.logs else 'flights to simulate'}"
+        return Trial(replace(config, env=small), apart=f"{flights}, and scores")
 
     def __init__(
         self, task: Telemetry, config: WindowsConfig, rng: Streams, rt: Runtime, sets: DataSplit | None = None
@@ -158,7 +200,6 @@ class WindowSource(Source):
 
     @torch.no_grad()
     def next(self) -> Batch:
-        """Draw a batch for each run."""
         rows = self._copy(self._load())
         index = self.pending.popleft()
         return Batch(tree_map(lambda leaf: leaf.unflatten(0, index.shape), rows), index)

@@ -1,4 +1,4 @@
-"""A check of the contract of ``uavlab.core.protocols.Learner`` for authors: ``print(check_learner("maddpg"))``.
+"""A check of the contract of ``uavlab.Learner`` for authors: ``print(check_learner("maddpg"))``.
 
 The first violation raises ConfigError with the place, the value, the expected value and the next step.
 """
@@ -167,7 +167,7 @@ def check_learner(
     _check_guard(first)
     sizes = [tensor.numel() for tensor in first.state().values()]
     known = sorted(BANDITS, key=lambda each: observation_type(each.spec) is not observation_type(first.env.spec))
-    bandit = next((each for each in known if not first.entry.refusal(each.spec)), None)
+    bandit = next((each for each in known if not first.algorithm.unsupported(each.spec)), None)
     scores = 0, 0.0, 0.0, 0.0
     if bandit and updates:
         task, source = replace(config.task, environment=Environment(Bandit)), _sizes(learner, PLAYED, settings)
@@ -183,7 +183,7 @@ def _configure(learner: str, env: Env | str | None, settings: Mapping[str, Any])
     if env is None:
         specs = {name: getattr(each.kind(), "spec", None) for name, each in ENVIRONMENTS.items()}
         teams = [name for name, spec in specs.items() if isinstance(spec, EnvSpec)]
-        env = next((name for name in teams if not LEARNERS[learner].refusal(specs[name])), None)
+        env = next((name for name in teams if not LEARNERS[learner].unsupported(specs[name])), None)
         if env is None:
             refuse("check_learner", f"{learner}, which fits no environment here", "one that it fits", "Pass env=.")
     name, parameters = name_and_parameters(env)
@@ -205,13 +205,13 @@ class _Training:
 
     def __init__(self, config: Config, seed: int, runs: int) -> None:
         config = replace(config, run=replace(config.run, seed=seed, runs=runs))
-        self.env, self.hyper, self.entry, self.updates = config.env, config.learner, config.task.entry, 0
-        self.collector = self.entry.collector
+        self.env, self.hyper, self.updates = config.env, config.learner, 0
+        self.algorithm = config.task.algorithm
         self.name, (_, self.rng, self.learner, self.source) = config.task.learner, build.assemble(config)
 
     def load(self) -> Any:
         """Return the policy of the learner's parameters."""
-        return self.entry.load_policy(self.hyper, self.env.spec, self.env.spec, self.learner.parameters())
+        return self.algorithm.load_policy(self.hyper, self.env.spec, self.env.spec, self.learner.parameters())
 
     def batch(self) -> tuple[Any, Any]:
         """Return the next batch, and the noise of an update on it."""
@@ -224,7 +224,8 @@ class _Training:
         try:
             result = self.learner.update(batch, noise)
         except Exception as error:
-            do = f"Batches of {self.collector} hold a {type(batch.data).__name__}; compare axes with its docstring."
+            kind = type(batch.data).__name__
+            do = f"Batches of {self.algorithm.collector} hold a {kind}; compare axes with its docstring."
             self.refuse("update", f"{type(error).__name__} ({error})", "a result", do)
         if not isinstance(result, Update):
             self.refuse("update", f"a {type(result).__name__}", "an Update", "Return uavlab.Update(metrics).")
@@ -264,7 +265,7 @@ def _check_policy(training: _Training) -> None:
     theta = learner.parameters()
     if theta.dim() != 3 or len(theta) != 2:
         training.refuse("parameters", _kind(theta), "(runs, networks, numbers)", "Keep axis R first.")
-    if (size := training.entry.size(training.hyper, spec)) != theta.shape[-1]:
+    if (size := training.algorithm.size(training.hyper, spec)) != theta.shape[-1]:
         do = "Register another size."
         training.refuse("size", f"{size}", f"{theta.shape[-1]}, the last axis of parameters", do)
     for noise in (None, acting_noise(training.rng, "check.act", WORLDS, spec)):
@@ -346,13 +347,13 @@ def _check_guard(trained: _Training) -> None:
 
 def _check_symptoms(training: _Training, result: Update) -> None:
     """Check that metrics and settings by which the learner describes itself exist."""
-    watch = training.entry.symptoms
+    watch = training.algorithm.symptoms
     for name in (watch.entropy.metric if watch.entropy else "", watch.loss, watch.returns):
         if name and name not in result.metrics:
             training.refuse("symptoms", f"the metric {name!r}", f"one of {', '.join(result.metrics)}", "Rename it.")
     for remedy in chain.from_iterable(watch.remedies.values()):
         if not hasattr(training.hyper, remedy.setting):
-            known = ", ".join(field.name for field in fields(training.entry.settings))
+            known = ", ".join(field.name for field in fields(training.algorithm.settings))
             training.refuse("symptoms", f"the setting {remedy.setting!r}", f"one of {known or 'none'}", "Rename it.")
 
 
@@ -384,7 +385,7 @@ def _mean_rewards(training: _Training) -> Float[Tensor, " R"]:
 
 def _act(policy: Any, obs: Any, noise: Tensor | None) -> Tensor:
     """Return the actions of a policy, those of one with memory in the second step with the same observations."""
-    worlds = next(leaves(obs))[1].shape[:2]
+    worlds = leaves(obs)[0][1].shape[:2]
     memory = initial_memory(policy, *worlds)
     if memory is not None:
         memory = step_policy(policy, obs, noise, memory)[1]

@@ -12,10 +12,18 @@ import torch
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.groups import padded_actions, split_groups
 from uavlab.core.protocols import Env
-from uavlab.core.types import NO_FLOATS, leaves, observation_shapes, observation_type, select, tree_map
-from uavlab.envs.forms import out_of_time
+from uavlab.core.types import (
+    NO_FLOATS,
+    leaves,
+    observation_shapes,
+    observation_type,
+    padded_actions,
+    select,
+    split_groups,
+    tree_map,
+)
+from uavlab.envs.autoreset import out_of_time
 from uavlab.ops.action_sampling import sample_categorical, without_padding
 
 ACTIONS = ("random", "corner", "zero")

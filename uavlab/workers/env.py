@@ -13,9 +13,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError, FallbackWarning
-from uavlab.core.groups import team_spec
 from uavlab.core.registry import Resume
-from uavlab.core.types import ChoiceObs, EnvSpec, Group, Metric, Rule, tensors, tree_map
+from uavlab.core.types import ChoiceObs, EnvSpec, Group, Metric, Rule, team_spec, tensors, tree_map
 from uavlab.experiment.external_names import Origin
 from uavlab.workers.cache import Cache, World, cache_for, key_of
 from uavlab.workers.description import TERMINATED, TRUNCATED, UNSEEN, Description, Rows

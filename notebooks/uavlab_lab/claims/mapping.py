@@ -101,6 +101,6 @@ def preparation_share(bench: Bench, preset: str, setting: Setting) -> Estimate:
 def moves_per_second(bench: Bench) -> Estimate:
     """Measure the moves of UAVs in a second of training with maps on the device."""
     config, step = bench.config({}, preset=FULL), duration(bench, preset=FULL)
-    moves = config.task.collector.pace(config)[0]
+    moves = config.task.collector.data_per_update(config)[0]
     note = f"{moves} moves in a training step of {step.value:.3g} s"
     return Estimate(moves / step.value, note=note, rounds=step.rounds)

@@ -16,7 +16,7 @@ from uavlab.benchmarks.compare import CYCLES, PARTS, Call, loading_calls
 from uavlab.experiment.config import Config, configure
 from uavlab.profiling.timing import ratio, time_call, time_in_turn
 from uavlab.telemetry.loaders import ItemDataset
-from uavlab.telemetry.window_source import WindowSource
+from uavlab.telemetry.window_source import WindowCollector
 from uavlab_lab.claims.gpu import device_share
 from uavlab_lab.claims.measures import Bench, Estimate, measure, once
 from uavlab_lab.suites.telemetry import FLIGHTS, raw_bytes
@@ -41,7 +41,7 @@ class CachedItems(ItemDataset):
         return inputs, truth, tracking_error
 
 
-class CachedSource(WindowSource):
+class CachedSource(WindowCollector):
     """Draws cached windows; the cache is filled before the first draw."""
 
     def items(self, *given: Any) -> ItemDataset:
@@ -52,7 +52,7 @@ class CachedSource(WindowSource):
         return self.windows
 
 
-SOURCES: Mapping[str, type[WindowSource] | None] = {
+SOURCES: Mapping[str, type[WindowCollector] | None] = {
     "per_item": None,
     "once": None,
     "cached": CachedSource,

@@ -5,7 +5,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.core.entities import Entities
+from uavlab.core.types import Entities
 from uavlab.envs.target_assignment.env import Assignment, State
 from uavlab_lab.plots.flight import freeze
 from uavlab_lab.plots.style import color

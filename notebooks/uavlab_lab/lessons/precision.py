@@ -10,8 +10,7 @@ from torch import Tensor
 from uavlab.core.types import Transition, tree_map
 from uavlab.experiment import build
 from uavlab.experiment.config import Config
-from uavlab.learners.masac.base import UpdateNoise
-from uavlab.learners.masac.batched import MASAC
+from uavlab.learners.masac.masac import MASAC, UpdateNoise
 from uavlab.runtime import wrappers
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles, with_toggles

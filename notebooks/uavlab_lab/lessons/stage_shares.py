@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from uavlab.benchmarks.compare import Settings
-from uavlab.core.protocols import Learner
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
+from uavlab.learners.learner import Learner
 from uavlab.runtime.stage_timer import Monitor
 from uavlab.training import make_cycle
 

@@ -83,7 +83,7 @@ class Switch:
 
     def reasons(self, run: Run, others: Sequence[Any]) -> dict[Any, str]:
         """Return why values cannot be chosen now, by value; of a number, only where it cannot change at all."""
-        if reason := run.config.task.unserved.get(self.setting.name):
+        if reason := run.config.task.inapplicable.get(self.setting.name):
             return dict.fromkeys(others, f"no effect: {reason}")
         if self.setting.resume is Resume.NO:
             return dict.fromkeys(others, "it cannot change within a run; start a new one for it")

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from uavlab.benchmarks.registry import Option, Record, suite
-from uavlab.core.entities import Entities
+from uavlab.core.types import Entities
 from uavlab.envs.autoreset import advance, make_pool, start_worlds
 from uavlab.envs.target_assignment.env import FEATURES, Assignment
 from uavlab.experiment import build

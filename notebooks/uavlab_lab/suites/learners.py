@@ -13,6 +13,7 @@ from uavlab.benchmarks.registry import Option, Record, suite
 from uavlab.core.registry import ENVIRONMENTS
 from uavlab.core.statistics import way
 from uavlab.core.text import require_known
+from uavlab.evaluation import EPISODES
 from uavlab.experiment import build, scores
 from uavlab.experiment.config import Config, Device, configure
 from uavlab.experiment.presets import presets
@@ -121,7 +122,7 @@ def choose(names: Sequence[str] = ()) -> list[Pair]:
 def all_pairs() -> Iterator[Pair]:
     """Yield every registered learner with every environment whose team it fits."""
     for environment, entry in ENVIRONMENTS.items():
-        if (entry.evaluation or build.EPISODES).flies:
+        if (entry.evaluation or EPISODES).flies:
             for learner in build.fitting(entry):
                 yield Pair(environment, learner, preset_of(environment, learner))
 

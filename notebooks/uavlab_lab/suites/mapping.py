@@ -15,8 +15,8 @@ import torch
 
 from uavlab.benchmarks.compare import compare
 from uavlab.benchmarks.registry import Record, suite
-from uavlab.collectors.entries import world_bytes
 from uavlab.collectors.on_policy import step_and_observe
+from uavlab.collectors.world_source import world_bytes
 from uavlab.core.types import tree_map
 from uavlab.envs.mapping.env import Mapping as MappingEnv
 from uavlab.envs.mapping.env import OverwrittenMapping, State
@@ -109,7 +109,7 @@ def missions_suite(rounds: int, device: Device, training: Mapping[str, Any] = TR
     settings = {"plain": as_dict(Toggles()), "eager": EAGER, "eager, bf16": {**EAGER, "precision": "bf16"}}
     comparison = compare("mapping_published", settings, training, {"device": device}, call="cycle", rounds=rounds)
     config = configure("mapping_published", training)
-    moves = config.task.collector.pace(config)[0] // config.run.runs
+    moves = config.task.collector.data_per_update(config)[0] // config.run.runs
     rows = [
         {
             "setting": row["setting"],

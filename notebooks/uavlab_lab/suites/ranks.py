@@ -174,7 +174,7 @@ def _serve(preset: str, device: Device) -> None:
     config = configure(preset, alone)
     rt, rng, learner, source = build.assemble(config, ranks=ranks)
     cycle = make_cycle(source, learner, rng, rt)
-    amount, _ = config.task.collector.pace(config)
+    amount, _ = config.task.collector.data_per_update(config)
     largest = max((step.parameters for step in gradient_steps(learner)), key=lambda each: sum(p.numel() for p in each))
     gradients = [torch.zeros_like(parameter) for parameter in largest]
     with rt.scope():

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from uavlab.benchmarks.registry import Record, suite
-from uavlab.collectors.entries import blank_row
+from uavlab.collectors.off_policy import blank_row
 from uavlab.core.types import tree_map
 from uavlab.envs.autoreset import start_worlds
 from uavlab.envs.leader_follower.env import LeaderFollower

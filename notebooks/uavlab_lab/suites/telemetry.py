@@ -10,7 +10,7 @@ from uavlab.experiment.config import Device, RunConfig, configure
 from uavlab.profiling.timing import ratio, time_in_turn
 from uavlab.telemetry.dataset import ROW, FlightDataset
 from uavlab.telemetry.loaders import DiskDataset
-from uavlab.telemetry.window_source import WindowSource
+from uavlab.telemetry.window_source import WindowCollector
 
 ONE_WORKER = {"loader": "per_item", "workers": 1}
 PATHS: Mapping[str, Mapping[str, Any]] = {
@@ -42,7 +42,7 @@ def telemetry_suite(
         alone over ``per_item``), ``bytes`` (memory for the training flights) and ``raw_bytes`` (their size in float32).
     """
     calls: dict[tuple[str, str], Callable[[], Any]] = {}
-    sources: dict[str, WindowSource] = {}
+    sources: dict[str, WindowCollector] = {}
     for path, settings in paths(device).items():
         config = configure(preset, sizes or {"flights": FLIGHTS}, {"device": device}, settings)
         rt, sources[path], parts = loading_calls(config)
@@ -74,7 +74,7 @@ def raw_bytes(flights: FlightDataset | DiskDataset) -> int:
     return ROW * int(flights.bounds[-1])
 
 
-def memory_bytes(source: WindowSource) -> int:
+def memory_bytes(source: WindowCollector) -> int:
     """Count the bytes that a source holds in memory for its flights and for the starts of their windows."""
     cached = source.config.cached
     copies = {"stream": int(cached), "device": 1, "per_item": 2 if cached else 3}[source.loader]  # per_item: float64

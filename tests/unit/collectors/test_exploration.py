@@ -3,9 +3,8 @@
 import torch
 
 from uavlab.collectors.off_policy import random_actions
-from uavlab.core.groups import team_spec
 from uavlab.core.rng import Streams
-from uavlab.core.types import ChoiceObs, Group
+from uavlab.core.types import ChoiceObs, Group, team_spec
 
 RNG = Streams([0, 1])
 

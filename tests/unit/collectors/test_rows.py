@@ -3,8 +3,7 @@
 import torch
 
 from tests.support.plain_collector import collector
-from uavlab.collectors.entries import blank_row, replay_bytes
-from uavlab.collectors.off_policy import ReplayConfig
+from uavlab.collectors.off_policy import ReplayConfig, blank_row, replay_bytes
 from uavlab.core.rng import Streams
 from uavlab.core.types import LiveTransition, Transition, leaves
 from uavlab.envs.autoreset import advance, make_pool, start_worlds

@@ -6,7 +6,6 @@ import torch
 
 from tests.support.registries import registered
 from uavlab.collectors.world_source import host_or_kernel
-from uavlab.core.types import Batch
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 from uavlab.runtime.runtime import Runtime
@@ -39,11 +38,11 @@ def test_rows_are_counted_over_numbers_of_worlds() -> None:
 def test_returns_of_older_rows_are_of_one_step() -> None:
     run = run_with(n_step=3)
     slots = torch.arange(24)[None]
-    before = run.source._with_rows(Batch(None, slots, None)).discount
+    before = run.source._read(slots, None).discount
     assert before is not None
     assert torch.allclose(before[0, :16], torch.full((16,), run.config.learner.gamma**3))
     run.change(worlds=6)
-    after = run.source._with_rows(Batch(None, slots, None)).discount
+    after = run.source._read(slots, None).discount
     assert torch.allclose(after, torch.full_like(after, run.config.learner.gamma))
 
 

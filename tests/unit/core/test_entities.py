@@ -2,7 +2,7 @@
 
 import torch
 
-from uavlab.core.entities import Entities, first_slots
+from uavlab.core.types import Entities, first_slots
 
 PAIRS = Entities(rows=2, columns=3, features=4, moves=5)
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.groups import join_groups, own_actions, padded_actions, split_groups, team_spec
-from uavlab.core.types import EnvSpec, Group
+from uavlab.core.types import EnvSpec, Group, join_groups, own_actions, padded_actions, split_groups, team_spec
 
 HUNTERS, PREY = Group("hunters", 2, obs=4, action=2), Group("prey", 1, obs=3, action=3)
 TAG = team_spec(HUNTERS, PREY, horizon=9, dt=0.5, initial_noise=6, step_noise=1)

@@ -7,13 +7,14 @@ import torch
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.protocols import Learner, Source
+from uavlab.core.protocols import Collector
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Update
+from uavlab.learners.learner import Learner
 from uavlab.runtime.runtime import Runtime
 
 
-class Plain(Source):
+class Plain(Collector):
     def next(self) -> Batch:
         return Batch(None, torch.zeros(1, 1, dtype=torch.int64))
 

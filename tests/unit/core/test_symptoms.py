@@ -12,13 +12,13 @@ from annotated_types import Ge, Gt, Le, Lt
 from tests.support.fixtures_config import sizes, train_run
 from tests.support.registries import registered_outside
 from tests.support.uneven import Uneven
-from uavlab.core.registry import LearnerEntry
 from uavlab.core.symptoms import Remedy, Symptom, higher, longer_view, lower, move_range, times
 from uavlab.core.text import yaml_value
 from uavlab.core.types import EnvSpec
 from uavlab.experiment.build import ENVIRONMENTS, LEARNERS
 from uavlab.experiment.config import configure
 from uavlab.experiment.settings import settings_of
+from uavlab.learners.learner import Learner
 
 NUDGE = 1e-9
 SLACK = 0.35  # of an estimate from few samples (nats); a range that forgets a dimension is off by log 2
@@ -36,13 +36,13 @@ def pairs() -> Iterator[tuple[str, str]]:
         for learner, entry in LEARNERS.items():
             fits = {}
             for name, env in ENVIRONMENTS.items():
-                if not entry.refusal(spec := env.kind().spec):
+                if not entry.unsupported(spec := env.kind().spec):
                     kind = (bool(spec.choices), bool(spec.side)) if isinstance(spec, EnvSpec) else type(spec)
                     fits.setdefault(kind, name)
             yield from ((learner, env) for env in fits.values())
 
 
-def extremes(entry: LearnerEntry, name: str) -> list[float]:
+def extremes(entry: type[Learner], name: str) -> list[float]:
     """Return smallest and largest value of a setting, and its default."""
     (setting,) = (each for each in settings_of(entry.settings) if each.name == name)
     limits = get_args(setting.kind)[1:]

@@ -253,9 +253,9 @@ def test_worlds_that_are_costly_to_start_wait_as_noise() -> None:
 def test_new_worlds_that_are_not_started_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     env, noise = Costly(), torch.tensor([[[1.0, 9.0], [2.0, 1.0], [3.0, 9.0]]])
     worlds = start_worlds(env, noise[0])
-    monkeypatch.setattr(autoreset, "begin", lambda env, spare, needed: begin_all(env, spare, needed & False))
+    monkeypatch.setattr(autoreset, "take_spare", lambda *args: take(*args[:3], args[3] & False))
     worlds, _ = advance(env, worlds, ACTION, NOTHING, make_pool(env, noise, worlds))
     assert worlds.state.name.tolist() != [1, 2, 3]
 
 
-begin_all = autoreset.begin
+take = autoreset.take_spare

@@ -15,14 +15,14 @@ import uavlab as ul
 from tests.support.cli_runner import uavlab
 from tests.support.plain_collector import collector
 from tests.support.registries import outside, registered_outside
-from uavlab.collectors.entries import survey
 from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig
 from uavlab.collectors.on_policy import OnPolicyCollector, RolloutConfig
+from uavlab.collectors.world_source import survey
 from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.core.types import tensors
 from uavlab.envs import autoreset
-from uavlab.envs.forms import describe_error
+from uavlab.envs.autoreset import describe_error
 from uavlab.evaluation import episodes
 from uavlab.runtime.runtime import Runtime
 

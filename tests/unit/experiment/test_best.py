@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import uavlab as ul
+from uavlab import evaluation
 from uavlab.core.errors import ConfigError
-from uavlab.experiment import build
 from uavlab.experiment.best import Best, group_owners, mean_scores
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
@@ -62,18 +62,15 @@ def test_each_group_of_pursuit_has_a_network() -> None:
     assert group_owners(config) == [0, 1]
     assert group_owners(configure("pursuit", {"share": False})) == [0, 0, 0, 0, 1, 1]
     assert group_owners(configure("spread_quick")) is None  # no scores of groups
-    shared = replace(config.task.entry, networks=lambda hyper, spec: (0,) * spec.agents)
-    assert group_owners(replace(config, task=replace(config.task, entry=shared))) is None
-    unknown = replace(config.task.entry, networks=None)
-    assert group_owners(replace(config, task=replace(config.task, entry=unknown))) is None
+    for networks in ((0,) * config.env.spec.agents, None):  # one for all, and unknown
+        other = type("Other", (config.task.algorithm,), {"assign_networks": lambda hyper, spec, n=networks: n})
+        assert group_owners(replace(config, task=replace(config.task, algorithm=other))) is None
 
 
 def test_learners_say_which_network_serves_an_agent() -> None:
     spec = ul.make("leader_follower", followers=2).spec
     for name in ("masac", "mappo", "ippo"):
-        entry = LEARNERS[name]
-        assert entry.networks is not None
-        assert tuple(entry.networks(entry.settings(), spec)) == (0, 1, 1), name
+        assert tuple(LEARNERS[name].assign_networks(LEARNERS[name].settings(), spec)) == (0, 1, 1), name
 
 
 @pytest.fixture
@@ -85,7 +82,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     def episodes(*given: Any, **named: Any) -> dict[str, torch.Tensor]:
         return {"caught": next(caught), "survival": next(survival)}
 
-    monkeypatch.setattr(build, "episodes", episodes)
+    monkeypatch.setattr(evaluation, "episodes", episodes)
     return ul.train("pursuit", settings=TINY, out=tmp_path / "run", progress=False)
 
 

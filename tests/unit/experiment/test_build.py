@@ -9,7 +9,8 @@ import torch
 
 from tests.support.fixtures_config import sizes, tiny
 from tests.support.lockstep import ThreadRank, together
-from uavlab.collectors import entries
+from uavlab.collectors import world_source
+from uavlab.collectors.off_policy import make_store
 from uavlab.core import rng as rng_module
 from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.core.registry import COLLECTORS, LEARNERS, Environment
@@ -18,9 +19,9 @@ from uavlab.core.types import EnvSpec
 from uavlab.experiment import build
 from uavlab.experiment.build import ENVIRONMENTS, task
 from uavlab.experiment.config import RunConfig, configure
-from uavlab.learners import masac
-from uavlab.learners.masac.batched import MASAC, MASACVmap
+from uavlab.learners.masac import masac
 from uavlab.learners.masac.loop import RUNGS, MASACLoop
+from uavlab.learners.masac.masac import MASAC, MASACVmap
 from uavlab.runtime import oom_retry
 from uavlab.runtime.toggles import TOGGLES, Toggles
 
@@ -65,8 +66,8 @@ def test_what_does_not_fit_is_refused_with_both_figures(monkeypatch: pytest.Monk
     config = tiny()
     rt, rng = build.runtime(config.run), Streams([0])
     part, free = {
-        "learner": (lambda: masac.build(config, entries.survey(config.env, rng), rng, rt), 26_191),
-        "source": (lambda: entries.store(config, rng, rt), 4_863),
+        "learner": (lambda: MASAC.build(config, world_source.survey(config.env, rng), rng, rt), 26_191),
+        "source": (lambda: make_store(config, rng, rt), 4_863),
     }[short]
     monkeypatch.setattr(oom_retry.psutil, "virtual_memory", lambda: SimpleNamespace(available=free))
     with pytest.raises(ResourceError, match=f"^{what}, {free:,} are free on cpu; lower .*\\.$"):
@@ -101,7 +102,7 @@ def test_the_learner(name: str, kind: type, acting: str) -> None:
 def test_every_environment_names_a_learner_that_fits(name: str) -> None:
     chosen = task(name)
     assert chosen.learner == ENVIRONMENTS[name].learner
-    assert LEARNERS[chosen.learner].refusal(ENVIRONMENTS[name].kind().spec) is None
+    assert LEARNERS[chosen.learner].unsupported(ENVIRONMENTS[name].kind().spec) is None
     assert chosen.settings == (
         COLLECTORS[LEARNERS[chosen.learner].collector].settings,
         LEARNERS[chosen.learner].settings,
@@ -151,15 +152,15 @@ def test_without_a_default_the_first_learner_that_fits_is_taken(monkeypatch: pyt
 
 
 def test_toggles_of_missing_parts_are_unserved() -> None:
-    assert set(task("leader_follower").unserved) == {"loader", "maps"}
-    assert {"update", "prefetch", "loader"} <= set(task("mapping").unserved)
-    assert "maps" not in task("mapping").unserved
-    assert task("telemetry").unserved["interval"] == "this learner learns from logs, no team flies"
+    assert set(task("leader_follower").inapplicable) == {"loader", "maps"}
+    assert {"update", "prefetch", "loader"} <= set(task("mapping").inapplicable)
+    assert "maps" not in task("mapping").inapplicable
+    assert task("telemetry").inapplicable["interval"] == "this learner learns from logs, no team flies"
 
 
 def test_a_second_learner_needs_no_list(monkeypatch: pytest.MonkeyPatch) -> None:
     """A registered learner is served at once, for every environment that it fits."""
-    monkeypatch.setitem(LEARNERS, "mine", replace(LEARNERS["masac"]))
+    monkeypatch.setitem(LEARNERS, "mine", LEARNERS["masac"])
     config = configure("leader_follower", {"learner": "mine"})
     assert (config.task.learner, config.values["learner"]) == ("mine", "mine")
 
@@ -197,5 +198,4 @@ def test_all_ranks_start_with_the_learner_of_rank_0(learner: str, monkeypatch: p
 def test_tensors_of_the_worlds_of_a_rank_are_not_shared() -> None:
     config = configure("leader_follower", sizes("leader_follower", "mappo"), {"learner": "mappo", "memory": 4})
     _, _, learner, _ = build.assemble(config)
-    assert set(build.local_names(learner)) < set(learner.state_dict())
-    assert build.local_names(object()) == ()
+    assert set(learner.local) < set(learner.state_dict())

@@ -31,7 +31,7 @@ from uavlab.experiment.config import (
 )
 from uavlab.experiment.presets import presets
 from uavlab.experiment.settings import settings_of
-from uavlab.learners.masac.base import MASACConfig
+from uavlab.learners.masac.masac import MASACConfig
 from uavlab.runtime.toggles import Toggles
 
 PRESET = "leader_follower"

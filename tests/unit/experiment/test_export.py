@@ -7,6 +7,7 @@ import importlib.util
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,12 @@ from torch import Tensor
 
 import uavlab
 from tests.support.exported import error, inputs_of, own_outputs, trained_policy
-from uavlab import registration
 from uavlab.core.errors import ConfigError, MissingPackageError, ResourceError
 from uavlab.core.portable import Portable
 from uavlab.experiment import export
 from uavlab.experiment.export import PolicyModule, export_policy
 from uavlab.experiment.policy import TrainedPolicy
+from uavlab.learners.learner import Learner
 
 
 def load(file: Path) -> Callable[..., tuple[Tensor, ...]]:
@@ -31,7 +32,9 @@ def load(file: Path) -> Callable[..., tuple[Tensor, ...]]:
 def with_entry(trained: TrainedPolicy, **changes: Any) -> TrainedPolicy:
     """Return a policy whose learner is registered otherwise."""
     task = trained.config.task
-    return replace(trained, config=replace(trained.config, task=replace(task, entry=replace(task.entry, **changes))))
+    members = {name: staticmethod(value) if callable(value) else value for name, value in changes.items()}
+    other = type("Other", (task.algorithm,), members)
+    return replace(trained, config=replace(trained.config, task=replace(task, algorithm=other)))
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +136,7 @@ def load_wide(config: Any, before: Any, team: Any, theta: Tensor) -> Callable[..
 
 
 def test_a_learner_of_a_users_own(tmp_path: Path) -> None:
-    trained = with_entry(trained_policy("shared"), load_policy=load_scaled, portable=None)
+    trained = with_entry(trained_policy("shared"), load_policy=load_scaled, portable=Portable())
     obs, noise = inputs_of(trained, 4).values()
     expected = torch.tanh(trained.parameters[0, 0, 0] * obs[..., :2])
     program = torch.export.load(export_policy(trained, tmp_path / "own.pt2"))
@@ -143,7 +146,9 @@ def test_a_learner_of_a_users_own(tmp_path: Path) -> None:
 
 
 def test_an_agent_that_cannot_act_alone(tmp_path: Path) -> None:
-    trained = with_entry(trained_policy("shared"), load_policy=load_scaled, require_same=registration._require_same)
+    trained = with_entry(
+        trained_policy("shared"), load_policy=load_scaled, require_same=partial(Learner.require_same.__func__, Learner)
+    )
     with pytest.raises(ConfigError, match=r"trained on agents=3, groups=\(0, 1, 1\), to be used with agents=1"):
         export_policy(trained, tmp_path / "agent.pt2", agent=1)
     assert list(tmp_path.iterdir()) == []
@@ -157,7 +162,7 @@ def test_a_policy_that_torch_cannot_trace(tmp_path: Path) -> None:
 
 
 def test_actions_that_are_not_those_of_the_team(tmp_path: Path) -> None:
-    trained = with_entry(trained_policy("shared"), load_policy=load_wide, portable=None)
+    trained = with_entry(trained_policy("shared"), load_policy=load_wide, portable=Portable())
     with pytest.raises(ConfigError, match=r"mean is torch.float32 of shape \(1, 3, 4\), expected .* \(1, 3, 2\)"):
         export_policy(trained, tmp_path / "wide.pt2")
     assert list(tmp_path.iterdir()) == []
@@ -173,7 +178,7 @@ def test_a_file_that_would_differ_is_refused(tmp_path: Path, monkeypatch: pytest
         return PolicyModule(parameters.flip(0), *rest)
 
     with pytest.raises(ConfigError, match="would differ from the policy by"):
-        export_policy(with_entry(trained, load_policy=dice, portable=None), tmp_path / "other.pt2")
+        export_policy(with_entry(trained, load_policy=dice, portable=Portable()), tmp_path / "other.pt2")
     monkeypatch.setattr(export, "PolicyModule", off)
     with pytest.raises(ConfigError, match="would differ from the policy by"):
         export_policy(trained, tmp_path / "other.pt2")

@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 
 from tests.support.fixtures_config import sizes, tiny
-from uavlab.collectors import entries
+from uavlab.collectors import world_source
 from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.experiment import fit as module
 from uavlab.experiment import sizes as automatic
@@ -56,7 +56,7 @@ def test_what_is_refused() -> None:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take short samples of throughput, and survey few observations."""
-    monkeypatch.setattr(entries, "SURVEY_STEPS", 2)
+    monkeypatch.setattr(world_source, "SURVEY_STEPS", 2)
     monkeypatch.setattr(automatic, "SAMPLE_S", 0.0)
     monkeypatch.setattr(automatic, "POOL_STEPS", 1)
 

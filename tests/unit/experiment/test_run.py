@@ -368,7 +368,7 @@ class TestPolicyKept:
             completion = next(scripted)
             return {"completion": completion, **{k: torch.zeros(2, 1) for k in ("formation_strict", "flight_time")}}
 
-        monkeypatch.setattr(build, "episodes", episodes)
+        monkeypatch.setattr(evaluation, "episodes", episodes)
         run, policies = Run(tiny(runs=2, updates=6)), {}
         for progress in run.train():
             policies[progress.number] = run.learner.parameters()

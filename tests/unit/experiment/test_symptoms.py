@@ -266,7 +266,8 @@ class TestTexts:
             assert result.text.endswith(f"to 10000{text}")
 
     def test_a_learner_that_says_nothing(self) -> None:
-        silent = replace(MASAC, task=replace(MASAC.task, entry=replace(MASAC.task.entry, symptoms=Symptoms())))
+        algorithm = type("Silent", (MASAC.task.algorithm,), {"symptoms": Symptoms()})
+        silent = replace(MASAC, task=replace(MASAC.task, algorithm=algorithm))
         (result,) = findings(CURVES["scores that are equal"][0], silent)
         assert (result.symptom, result.text.endswith("then 0 to 0")) == ("scores_still", True)
         assert findings(CURVES["a temperature that is too high"][0], silent) == []

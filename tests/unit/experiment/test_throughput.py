@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.support.fixtures_config import sizes, tiny
-from uavlab.collectors import entries
+from uavlab.collectors import world_source
 from uavlab.core.errors import ResourceError
 from uavlab.experiment import sizes as automatic
 from uavlab.experiment.config import configure
@@ -96,7 +96,7 @@ def test_one_world_that_does_not_fit_is_refused() -> None:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take short samples, survey few observations, and collect no garbage."""
-    monkeypatch.setattr(entries, "SURVEY_STEPS", 2)
+    monkeypatch.setattr(world_source, "SURVEY_STEPS", 2)
     monkeypatch.setattr(automatic, "SAMPLE_S", 0.0)
     monkeypatch.setattr(automatic, "free_cache", lambda: None)
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.groups import team_spec
-from uavlab.core.types import EnvSpec, Group
+from uavlab.core.types import EnvSpec, Group, team_spec
 from uavlab.envs.leader_follower.env import LeaderFollower
-from uavlab.nets.assignment import assign_networks, by_network, members, of_agents, per_agent
+from uavlab.nets.assignment import assign_networks
+from uavlab.nets.mlp import by_network, members, of_agents, per_agent
 
 
 def test_labels_of_groups_are_only_labels():

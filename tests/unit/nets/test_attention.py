@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from uavlab.core.entities import Entities
+from uavlab.core.types import Entities
 from uavlab.nets import attention
 from uavlab.nets.attention import StackedAttention, away, mean_of, nearest
 from uavlab.profiling.batch_size import Budget

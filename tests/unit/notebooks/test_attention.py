@@ -2,7 +2,7 @@
 
 import torch
 
-from uavlab.core.entities import Entities
+from uavlab.core.types import Entities
 from uavlab.envs.target_assignment.env import Assignment
 from uavlab_lab.lessons.attention import WIDEST, draw_attention, with_slots
 

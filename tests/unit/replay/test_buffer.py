@@ -12,8 +12,8 @@ from torch import Tensor
 from tests.support.fake_device import CUDA, fake_device
 from tests.support.fixtures_config import tiny, train_tiny
 from tests.support.named_rows import RUNS, check, draw, named, rows
-from uavlab.collectors import entries
-from uavlab.collectors.entries import replay_bytes
+from uavlab.collectors import off_policy
+from uavlab.collectors.off_policy import make_store, replay_bytes
 from uavlab.core.errors import ConfigError, FallbackWarning
 from uavlab.core.rng import Streams
 from uavlab.core.types import Transition, Update, leaves, tree_map
@@ -254,9 +254,9 @@ def test_replay_on_the_host_requires_host_memory(monkeypatch: pytest.MonkeyPatch
     config = tiny(placement="host", priorities="max")
     requests = []
     monkeypatch.setattr(
-        entries, "require_memory", lambda needed, what, remedy, device: requests.append((needed, str(device)))
+        off_policy, "require_memory", lambda needed, what, remedy, device: requests.append((needed, str(device)))
     )
-    entries.store(config, Streams([0]), build.runtime(config.run, config.toggles))
+    make_store(config, Streams([0]), build.runtime(config.run, config.toggles))
     assert requests == [(replay_bytes(config.env, config.source, 1) + 8 * 32, "cpu")]
 
 

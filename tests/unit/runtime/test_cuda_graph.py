@@ -17,8 +17,7 @@ from uavlab.core.errors import DivergedError
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Update
 from uavlab.experiment.run import Run
-from uavlab.learners.masac.base import UpdateNoise
-from uavlab.learners.masac.batched import MASAC
+from uavlab.learners.masac.masac import MASAC, UpdateNoise
 from uavlab.runtime.cuda_graph import MAX_CAPTURES, WARM_UP, GraphCapture, GraphedFunction, clone_tree, tree_tensors
 from uavlab.runtime.finite_check import DeferredCheck
 

@@ -15,17 +15,15 @@ from tests.support.devices import DEVICES, capture
 from tests.support.fake_device import fake_device
 from tests.support.lockstep import ThreadRank, together
 from tests.support.plain_collector import collector
-from uavlab.collectors.entries import survey
 from uavlab.collectors.off_policy import ReplayConfig
+from uavlab.collectors.world_source import survey
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch
 from uavlab.envs.leader_follower.env import LeaderFollower
-from uavlab.learners.masac.base import MASACConfig
-from uavlab.learners.masac.batched import MASAC
+from uavlab.learners.masac.masac import MASAC, MASACConfig
 from uavlab.profiling.batch_size import Budget
 from uavlab.runtime import grad_step
-from uavlab.runtime.grad_step import ADAM_EPS, MOMENTS, SCRATCH, CompiledStep, GradientStep, Rows
-from uavlab.runtime.oom_retry import split_rows
+from uavlab.runtime.grad_step import ADAM_EPS, MOMENTS, SCRATCH, CompiledStep, GradientStep, Rows, split_rows
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles, with_toggles
 

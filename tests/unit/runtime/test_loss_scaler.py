@@ -14,14 +14,13 @@ from tests.support.changes import APPLY, BROKEN, Tables, change_errors, gradient
 from tests.support.devices import DEVICES
 from tests.support.plain_collector import collector
 from tests.support.sync_debug import sync_debug
-from uavlab.collectors.entries import survey
 from uavlab.collectors.off_policy import OffPolicyCollector, ReplayConfig
+from uavlab.collectors.world_source import survey
 from uavlab.core.errors import DivergedError
 from uavlab.core.rng import Streams
 from uavlab.envs.leader_follower.env import LeaderFollower
-from uavlab.learners.masac import base
-from uavlab.learners.masac.base import MASACConfig
-from uavlab.learners.masac.batched import MASAC
+from uavlab.learners.masac import masac
+from uavlab.learners.masac.masac import MASAC, MASACConfig
 from uavlab.runtime import loss_scaler
 from uavlab.runtime.grad_step import ADAM_EPS, SCRATCH, GradientStep
 from uavlab.runtime.loss_scaler import CEILING, FLOOR, MAX_OVERFLOWS, PRESETS, Scaler
@@ -324,8 +323,8 @@ def test_nothing_but_products_and_hidden_layers_leaves_float32(
         densities.extend([*(each for each in given if each is not None), *result])
         return result
 
-    squashed_gaussian = base.squashed_gaussian
-    monkeypatch.setattr(base, "squashed_gaussian", watched)
+    squashed_gaussian = masac.squashed_gaussian
+    monkeypatch.setattr(masac, "squashed_gaussian", watched)
     batch, noise = source.next(), learner.update_noise(rng, 16)
     densities.clear()
     with LowNumbers() as low:

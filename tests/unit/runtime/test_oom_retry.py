@@ -13,8 +13,8 @@ from torch import Tensor
 from uavlab.core.errors import ConfigError, ResourceError, RetryWarning
 from uavlab.core.types import Scale
 from uavlab.runtime import grad_step, oom_retry
-from uavlab.runtime.grad_step import GradientStep
-from uavlab.runtime.oom_retry import Microbatcher, Rows, count_rows, is_out_of_memory, run_in_pieces, split_rows
+from uavlab.runtime.grad_step import GradientStep, Microbatcher, Rows, count_rows, join_metrics, split_rows
+from uavlab.runtime.oom_retry import is_out_of_memory
 from uavlab.runtime.toggles import Toggles
 
 KINDS: dict[str, Callable[[], Exception]] = {
@@ -53,15 +53,15 @@ def test_rows_are_cut_into_nearly_equal_pieces() -> None:
 
 
 def test_results_are_put_together_by_their_rows() -> None:
-    def fn(x: Tensor, factor: int) -> tuple[Any, ...]:
-        return Rows(factor * x, 0), {"mean": x.mean(), "tree": Rows(Scale(x, x + 1), 0)}
+    def fn(x: Tensor, factor: int) -> dict[str, Any]:
+        return {"doubled": Rows(factor * x, 0), "mean": x.mean(), "tree": Rows(Scale(x, x + 1), 0)}
 
     x = torch.tensor([1.0, 2.0, 6.0])
     for pieces in (1, 2, 3):  # in two: the means of 1 and of 2 and 6 count 1 and 2 thirds
-        doubled, rest = run_in_pieces(fn, pieces, Rows(x, 0), 2)
-        assert doubled.tolist() == [2, 4, 12]
-        assert rest["mean"].item() == pytest.approx(3)
-        assert rest["tree"].spread.tolist() == [2, 3, 7]
+        metrics = join_metrics([(share, fn(*part)) for share, part in split_rows((Rows(x, 0), 2), pieces)])
+        assert metrics["doubled"].tolist() == [2, 4, 12]
+        assert metrics["mean"].item() == pytest.approx(3)
+        assert metrics["tree"].spread.tolist() == [2, 3, 7]
 
 
 def test_inputs_with_different_numbers_of_rows_are_refused() -> None:
@@ -76,7 +76,7 @@ ROWS, FIRST_BAD, UPDATES = 16, 2, 4
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip garbage collection in each of a few hundred retries."""
-    monkeypatch.setattr(oom_retry, "free_cache", lambda: None)
+    monkeypatch.setattr(grad_step, "free_cache", lambda: None)
 
 
 @dataclass
@@ -107,17 +107,15 @@ class Pupil:
         self.step = step([[start.requires_grad_()]], 0.01, 1.0, False, Toggles(micro_batches=pieces))
         self.microbatchers = {"sampling": Microbatcher(pieces), "targets": Microbatcher(pieces)}
         self.microbatchers |= dict.fromkeys(("forward", "backward", "optimizer"), self.step.microbatcher)
-        self.draw = self.microbatchers["sampling"].wrap(self._draw, "draw")
-        self.targets = self.microbatchers["targets"].wrap(self._targets, "targets")
         self.log: list[Tensor] = []
 
-    def _draw(self, table: Tensor, noise: Tensor) -> Rows:
+    def _draw(self, table: Tensor, noise: Tensor) -> Tensor:
         self.refusals.meet("sampling", len(noise))
-        return Rows(table[noise], 0)
+        return table[noise]
 
-    def _targets(self, goal: Tensor, x: Tensor) -> Rows:
+    def _targets(self, goal: Tensor, x: Tensor) -> Tensor:
         self.refusals.meet("targets", len(x))
-        return Rows(torch.tanh(x @ goal), 0)
+        return torch.tanh(x @ goal)
 
     def loss(self, weight: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Any]]:
         self.refusals.meet("forward", len(x))
@@ -129,8 +127,8 @@ class Pupil:
     def update(self) -> None:
         noise = torch.randint(64, (ROWS,), generator=self.stream)
         with torch.no_grad():
-            x = self.draw(self.table, Rows(noise, 0))
-            y = self.targets(self.goal, Rows(x, 0))
+            x = self.microbatchers["sampling"].call(self._draw, "draw", 0, self.table, Rows(noise, 0))
+            y = self.microbatchers["targets"].call(self._targets, "targets", 0, self.goal, Rows(x, 0))
         metrics, norm = self.step(self.loss, self.step.parameter, Rows(x, 0), Rows(y, 0))
         with torch.no_grad():
             self.goal.lerp_(-self.step.parameter, 0.1)
@@ -248,7 +246,7 @@ def test_what_has_no_rows_is_not_tried_again() -> None:
         raise MemoryError
 
     with pytest.raises(ResourceError, match=r"act: memory was refused in forward with batches in 1 pieces \(MemoryErr"):
-        Microbatcher().wrap(fn, "act")(torch.zeros(9))
+        Microbatcher().call(fn, "act", 0, torch.zeros(9))
 
 
 class Inside(Microbatcher):
@@ -267,7 +265,7 @@ class Inside(Microbatcher):
 def test_a_failed_attempt_is_dead_before_the_next(batcher: Microbatcher, alive: list[bool]) -> None:
     seen, survivals = [], []
 
-    def fn(x: Tensor) -> Rows:
+    def fn(x: Tensor) -> Tensor:
         if seen:
             survivals.append(seen[-1]() is not None)
         activation = (x * 2).exp()
@@ -276,9 +274,9 @@ def test_a_failed_attempt_is_dead_before_the_next(batcher: Microbatcher, alive: 
         seen.append(weakref.ref(activation))
         if len(x) > 2:
             raise MemoryError
-        return Rows(activation, 0)
+        return activation
 
-    assert batcher.wrap(fn, "fn")(Rows(torch.zeros(8), 0)).tolist() == [1] * 8
+    assert batcher.call(fn, "fn", 0, Rows(torch.zeros(8), 0)).tolist() == [1] * 8
     assert survivals[:2] == alive
 
 

@@ -8,8 +8,7 @@ from uavlab.core.registry import LEARNERS
 from uavlab.core.types import Scale
 from uavlab.experiment import build
 from uavlab.experiment.config import configure
-from uavlab.telemetry.build import predict_with_deviation
-from uavlab.telemetry.forecaster import Forecast
+from uavlab.telemetry.forecaster import Forecast, predict_with_deviation
 
 
 def test_what_a_run_would_do() -> None:
@@ -19,7 +18,7 @@ def test_what_a_run_would_do() -> None:
     assert plan["passes_per_run"] == pytest.approx(5000 * 5 / (10 * 0.7 * 2000), abs=0.01)
     assert plan["flights"] == 10
     assert plan["flight_bytes"] == 4 * 10 * 2000 * (33 + 6 + 3)
-    assert config.task.collector.pace(config) == (50, "windows")
+    assert config.task.collector.data_per_update(config) == (50, "windows")
     config = configure("telemetry", {"minutes": 1.0})
     endless = config.task.plan(config)
     assert endless["windows_per_run"] is endless["passes_per_run"] is None
@@ -28,7 +27,7 @@ def test_what_a_run_would_do() -> None:
 def test_parameters_are_as_many_as_counted() -> None:
     config = configure("telemetry", sizes("telemetry"))
     _, _, learner, _ = build.assemble(config)
-    assert learner.parameters().shape == (1, 1, config.task.entry.size(config.learner, config.env.spec))
+    assert learner.parameters().shape == (1, 1, config.task.algorithm.size(config.learner, config.env.spec))
 
 
 def test_signals_of_an_exported_forecaster() -> None:

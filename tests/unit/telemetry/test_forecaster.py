@@ -23,7 +23,6 @@ from uavlab.telemetry.forecaster import (
     flatten_targets,
     network,
     predictor,
-    size,
     target_scale,
 )
 from uavlab.telemetry.physics import residuals, rotate_windows
@@ -237,7 +236,7 @@ def test_a_trained_policy_predicts_the_same() -> None:
     learner = new_learner((0, 1))
     update(learner, 0, 1)
     parameters = learner.parameters()
-    assert parameters.shape == (2, 1, size(CONFIG, SHAPE))
+    assert parameters.shape == (2, 1, Forecaster.size(CONFIG, SHAPE))
     raw = batch_of(0, 1).data.inputs * INPUTS.spread + INPUTS.center
     forecast, again = learner.policy(), predictor(network(CONFIG, SHAPE), parameters)
     values = forecast(raw)
@@ -293,7 +292,7 @@ def test_it_learns() -> None:
 
 
 def test_parameters_are_counted() -> None:
-    assert size(TINY, (4, 1)) == network(TINY, (4, 1)).count + len(TARGETS) + 2 * (len(FEATURES) + 9)
+    assert Forecaster.size(TINY, (4, 1)) == network(TINY, (4, 1)).count + len(TARGETS) + 2 * (len(FEATURES) + 9)
 
 
 def test_errors_ahead_are_scaled_alike() -> None:

@@ -22,7 +22,7 @@ from uavlab.telemetry import flights as fleet
 from uavlab.telemetry.dataset import FEATURES, HIDDEN, TRACKING_ERROR, FlightDataset
 from uavlab.telemetry.loaders import DiskDataset
 from uavlab.telemetry.task import Telemetry
-from uavlab.telemetry.window_source import DataSplit, Loader, WindowsConfig, WindowSource, load_split
+from uavlab.telemetry.window_source import DataSplit, Loader, WindowCollector, WindowsConfig, load_split
 
 CPU = torch.device("cpu")
 LOADERS = ("device", "stream", "per_item")
@@ -54,12 +54,12 @@ def new_source(
     seeds: tuple[int, ...] = (0, 1),
     options: Mapping[str, Any] | None = None,
     **runtime: object,
-) -> WindowSource:
+) -> WindowCollector:
     rt = Runtime(requested=Toggles(loader=loader), **runtime)  # type: ignore[arg-type]
-    return WindowSource(SMALL, WindowsConfig(batch=6, workers=workers, **(options or {})), Streams(seeds), rt)
+    return WindowCollector(SMALL, WindowsConfig(batch=6, workers=workers, **(options or {})), Streams(seeds), rt)
 
 
-def draw(windows: WindowSource, count: int) -> list[Batch]:
+def draw(windows: WindowCollector, count: int) -> list[Batch]:
     return [windows.next() for _ in range(count)]
 
 

@@ -1,7 +1,6 @@
 """The check of learners on our own, on one from outside, and on learners each broken in one place."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.symptoms import Entropy, Range, Symptoms, times
 from uavlab.experiment import build
 from uavlab.experiment.build import LEARNERS
-from uavlab.learners.ppo.recurrent import RecurrentTeam
+from uavlab.learners.ppo.networks import RecurrentTeam
 from uavlab.testing import check_learner
 
 Drift, Reinforce, ReinforceConfig = outside.Drift, outside.Reinforce, outside.ReinforceConfig
@@ -323,6 +322,6 @@ def test_wrong_arguments(arguments: tuple[Any, ...], message: str) -> None:
     ],
 )
 def test_a_description_of_what_does_not_exist(symptoms: Symptoms, message: str) -> None:
-    LEARNERS["reinforce"] = replace(LEARNERS["reinforce"], symptoms=symptoms)
+    LEARNERS["reinforce"] = type("Reinforce", (LEARNERS["reinforce"],), {"symptoms": symptoms})
     with pytest.raises(ConfigError, match=rf"reinforce\.symptoms: {message}"):
         check_learner("reinforce", "drift", updates=0)

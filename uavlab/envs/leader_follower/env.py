@@ -17,8 +17,7 @@ from annotated_types import Ge, Gt, Le
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from uavlab.core.entities import Count, first_slots
-from uavlab.core.types import EnvSpec, Metric, Rule, tensors, where_world
+from uavlab.core.types import Count, EnvSpec, Metric, Rule, first_slots, tensors, where_world
 from uavlab.envs.leader_follower.agents import (
     FOLLOWER_LIMITS,
     LEADER_LIMITS,

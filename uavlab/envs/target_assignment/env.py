@@ -17,8 +17,7 @@ from annotated_types import Ge, Gt, Le
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from uavlab.core.entities import Count, Entities
-from uavlab.core.types import ChoiceObs, EnvSpec, Metric, Rule, tensors
+from uavlab.core.types import ChoiceObs, Count, Entities, EnvSpec, Metric, Rule, tensors
 from uavlab.envs.target_assignment.scenarios import RULES, draw, noise_count
 
 FEATURES = 8  # of a UAV, and of a target

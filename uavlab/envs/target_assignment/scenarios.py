@@ -11,8 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from uavlab.core.entities import first_slots
-from uavlab.core.types import Rule, tensors
+from uavlab.core.types import Rule, first_slots, tensors
 from uavlab.ops.geometry import constant
 
 if TYPE_CHECKING:

@@ -8,31 +8,41 @@ policies are valued agent by agent, too, each with a gradient for its own action
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from functools import reduce
 from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.core.rng import Streams
 from uavlab.core.types import EnvSpec, Scale, Transition, features_of, tree_map
-from uavlab.learners.masac.base import MASACBase, MASACConfig, Step, Unpack, squash
-from uavlab.learners.masac.live import mask_actions, row_mean, weights, weights_ahead
-from uavlab.learners.masac.networks import Theta
-from uavlab.runtime.grad_step import GradientStep, Rows
+from uavlab.learners.masac.masac import (
+    FORMS,
+    MASAC,
+    MASACConfig,
+    Network,
+    Step,
+    Theta,
+    Unpack,
+    evaluate,
+    mask_actions,
+    move_chances,
+    one_hot,
+    row_mean,
+    squash,
+    weights,
+    weights_ahead,
+)
+from uavlab.ops.action_sampling import sample_categorical
+from uavlab.runtime.grad_step import Rows
 from uavlab.runtime.runtime import Runtime
-
-Network = Sequence[Tensor]
-"""Weights and biases of three layers; a pair of critics is the concatenation of two networks."""
 
 Networks = list[Network]
 
 Actions = Sequence[tuple[Tensor, ...]]
-"""Action (N D) and log density (N) of each agent; in ``choices.py`` the same for moves."""
+"""Action (N D) and log density (N) of each agent; where agents choose, the same for moves."""
 
 
 class _SeparateBackward(torch.autograd.Function):
@@ -73,7 +83,7 @@ RUNGS = {
 }
 
 
-class MASACLoop(MASACBase):
+class MASACLoop(MASAC):
     """Networks as lists of tensors, evaluated one after the other."""
 
     def __init__(self, config: MASACConfig, spec: EnvSpec, inputs: Scale, rng: Streams, rt: Runtime) -> None:
@@ -174,6 +184,9 @@ class MASACLoop(MASACBase):
 
     def _draw(self, net: Network, obs: Any, noise: Float[Tensor, "N ..."], agent: int) -> tuple[Tensor, ...]:
         """Sample the action of one agent."""
+        if self.spec.choices:
+            chance, log_chance = move_chances(evaluate(net, obs.features), obs.legal)
+            return one_hot(sample_categorical(chance, noise), self.spec.choices, chance.dtype), chance, log_chance
         padding = None if self.padding is None else self.padding[agent]
         return squash(self.config, evaluate(net, obs), noise, padding)
 
@@ -181,6 +194,11 @@ class MASACLoop(MASACBase):
         self, pair: Network, obs: Float[Tensor, "N A O"], agent: int, actions: Actions
     ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
         """Return the smaller value of an agent, with a gradient for its own action alone, and log pi_i."""
+        if self.spec.choices:
+            moves = [torch.zeros_like(move) if j == agent else move for j, (move, _, _) in enumerate(actions)]
+            _, chance, log_chance = actions[agent]
+            q = values(pair, *self._seen(obs, moves, agent)).amin(0)
+            return (chance * q).sum(-1), (chance * log_chance).sum(-1)
         joint = [action if j == agent else action.detach() for j, (action, _) in enumerate(actions)]
         q = values(pair, *self._seen(obs, joint, agent))
         return q.amin(0)[:, 0], actions[agent][1]
@@ -188,17 +206,18 @@ class MASACLoop(MASACBase):
     def _pair_values(self, pair: Network, unit: int, data: Transition) -> Float[Tensor, "2 N"]:
         """Return the values of the actions that were taken, by a pair of critics of all runs."""
         run, index = divmod(unit, self.pairs)
-        return self._data_values(pair, features_of(data.obs)[run], self.critics.index(index), data.action[run])
-
-    def _data_values(
-        self, pair: Network, obs: Float[Tensor, "N A O"], agent: int, action: Float[Tensor, "N A D"]
-    ) -> Float[Tensor, "2 N"]:
-        """Return the values of the actions that were taken."""
+        obs, agent, action = features_of(data.obs)[run], self.critics.index(index), data.action[run]
+        if self.spec.choices:
+            moves = list(one_hot(action, self.spec.choices, obs.dtype).unbind(1))
+            own, moves[agent] = moves[agent], torch.zeros_like(moves[agent])
+            return (values(pair, *self._seen(obs, moves, agent)) * own).sum(-1)
         return values(pair, *self._seen(obs, action.unbind(1), agent))[..., 0]
 
     def _seen(self, obs: Float[Tensor, "N A O"], actions: Sequence[Tensor], agent: int) -> tuple[Tensor, Any]:
-        """Return the observations and actions that an agent's critics observe."""
-        return (obs, actions) if self.central else (obs[:, agent : agent + 1], actions[agent : agent + 1])
+        """Return the observations and actions that an agent's critics observe; of moves, those of others alone."""
+        if self.central:
+            return obs, actions
+        return obs[:, agent : agent + 1], [] if self.spec.choices else actions[agent : agent + 1]
 
     def _by_agent(self, values: list[Tensor]) -> Float[Tensor, "R _ ..."]:
         return torch.stack(values).unflatten(0, (self.runs, -1))
@@ -210,15 +229,15 @@ class MASACLoop(MASACBase):
             shares[owner].append(loss)
         return [reduce(torch.add, share) for share in shares]
 
-    def _hold(self, rt: Runtime, rows: Tensor, unpack: Unpack, lr: float, clip: float | None) -> tuple[Step, Theta]:
+    def _hold(
+        self, rt: Runtime, rows: Tensor, unpack: Unpack, lr: float, clip: float | None
+    ) -> tuple[Step, Theta, Theta]:
         # tensors are views of one matrix, which ``act`` takes to evaluate all actors at once
         matrix = rows.detach().flatten(0, 1).clone()
         layers = [unpack(row.view(-1, row.shape[-1])) for row in matrix]
         owners = [[piece[k].requires_grad_() for k in range(len(own[0])) for piece in own] for own in layers]
-        return rt.grad(owners, lr, clip), matrix
-
-    def _theta(self, step: GradientStep) -> list[list[Tensor]]:
-        return step.owners
+        step = rt.grad(owners, lr, clip)
+        return step, step.owners, matrix
 
     def _table(self, tensors: Sequence[Tensor], count: int) -> Float[Tensor, "R count P"]:
         return torch.cat([tensor.detach().flatten() for tensor in tensors]).view(self.runs, count, -1)
@@ -234,14 +253,4 @@ def values(pair: Network, obs: Float[Tensor, "N A O"], actions: Sequence[Tensor]
     return torch.stack([evaluate(head, joint) for head in (pair[:layers], pair[layers:])])
 
 
-def evaluate(net: Network, x: Float[Tensor, "N I"]) -> Float[Tensor, "N out"]:
-    """Evaluate one network; its first and last layer are in float32 in every precision, as in ``StackedMLP``."""
-    w1, b1, w2, b2, w3, b3 = net
-    full = not torch.is_autocast_enabled(x.device.type)
-    with nullcontext() if full else torch.autocast(x.device.type, enabled=False):
-        x = F.layer_norm(torch.addmm(b1, x, w1), b1.shape[1:]).relu_()
-    x = F.layer_norm(torch.addmm(b2, x, w2), b2.shape[1:]).relu_()
-    if full:
-        return torch.addmm(b3, x, w3)
-    with torch.autocast(x.device.type, enabled=False):
-        return torch.addmm(b3.float(), x.float(), w3.float())
+FORMS.update(dict.fromkeys(RUNGS, MASACLoop))

@@ -1,21 +1,25 @@
-"""Actors and critics of a team for PPO: on vectors a network per agent or group, on maps one for all agents."""
+"""Actors and critics of a team for PPO: on vectors a network per agent or group, on maps one for all agents.
+
+With memory, an agent has a row of M numbers for its actor and one for its critic, or one for the critic that a group
+shares; networks are rows of one matrix, as without memory, and all agents, worlds and runs take a step at once.
+"""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from uavlab.core.entities import Entities
 from uavlab.core.rng import Streams
-from uavlab.core.types import ChoiceObs, EnvSpec, MapObs, Scale, features_of
-from uavlab.nets.assignment import of_agents, per_agent
+from uavlab.core.types import ChoiceObs, Entities, EnvSpec, MapObs, Scale, Steps, features_of, tensors
 from uavlab.nets.attention import StackedAttention
 from uavlab.nets.cnn import StackedCNN
-from uavlab.nets.mlp import StackedMLP
+from uavlab.nets.gru import StackedGRU
+from uavlab.nets.mlp import StackedMLP, of_agents, per_agent
 from uavlab.ops.belief_maps import centre_maps
 
 
@@ -27,23 +31,14 @@ def _create_networks(team: Any) -> None:
 
 @dataclass(frozen=True)
 class TeamOnVectors:
-    """Base of the networks of a team that observes vectors, and acts by Gaussians or chooses moves.
+    """Base of the networks of a team that observes vectors, and acts by Gaussians or chooses moves."""
 
-    Attributes:
-        obs: Observation features (O).
-        outputs: Outputs of an actor (E): means and log standard deviations, or logits of moves.
-        hidden: Width of the hidden layers.
-        networks: Index of each agent's actor.
-        critics: Index of each agent's critic.
-        central: Whether critics observe all agents; otherwise one agent.
-    """
-
-    obs: int
-    outputs: int
+    obs: int  # features (O)
+    outputs: int  # of an actor (E): means and log standard deviations, or logits of moves
     hidden: int
-    networks: tuple[int, ...]
-    critics: tuple[int, ...]
-    central: bool
+    networks: tuple[int, ...]  # index of each agent's actor
+    critics: tuple[int, ...]  # index of each agent's critic
+    central: bool  # whether critics observe all agents; otherwise one agent
 
     def __post_init__(self) -> None:
         """Create the networks."""
@@ -56,12 +51,10 @@ class TeamOnVectors:
 
     @cached_property
     def actor_net(self) -> Any:
-        """The network of an actor."""
         raise NotImplementedError
 
     @cached_property
     def critic_net(self) -> Any:
-        """The network of a critic."""
         raise NotImplementedError
 
     @property
@@ -102,12 +95,10 @@ class VectorTeam(TeamOnVectors):
 
     @cached_property
     def actor_net(self) -> StackedMLP:
-        """The network of an actor."""
         return StackedMLP(self.obs, self.hidden, self.outputs)
 
     @cached_property
     def critic_net(self) -> StackedMLP:
-        """The network of a critic."""
         return StackedMLP(self.seen, self.hidden, 1)
 
     def act(self, theta: Float[Tensor, "G P"], obs: Tensor | ChoiceObs) -> Float[Tensor, "R N A E"]:
@@ -132,30 +123,20 @@ class VectorTeam(TeamOnVectors):
 
 @dataclass(frozen=True)
 class EntityTeam(VectorTeam):
-    """Networks of agents that observe entities and choose pairs of them.
-
-    Attributes:
-        entities: Layout of observations and moves.
-        heads: Heads of attention.
-        layers: Layers of attention.
-        recompute: See ``StackedAttention``.
-        positions: Whether they see how entities lie from each other.
-    """
+    """Networks of agents that observe entities and choose pairs of them."""
 
     entities: Entities
     heads: int
     layers: int
-    positions: bool = True
-    recompute: float = math.inf
+    positions: bool = True  # whether they see how entities lie from each other
+    recompute: float = math.inf  # see ``StackedAttention``
 
     @cached_property
     def actor_net(self) -> StackedAttention:  # type: ignore[override]
-        """The network of an actor."""
         return self._net(pairs=True)
 
     @cached_property
     def critic_net(self) -> StackedAttention:  # type: ignore[override]
-        """The network of a critic."""
         return self._net(pairs=False)
 
     def _net(self, pairs: bool) -> StackedAttention:
@@ -169,20 +150,13 @@ class MapTeam:
     """Networks of a team that observes maps, alone or beside features; all agents share one actor and one critic.
 
     Actors see an agent's own maps and features.
-
-    Attributes:
-        spec: Observations and actions.
-        width: Channels of each convolution.
-        kernels: Side of each convolution's kernel (cells).
-        hidden: Width of the hidden layer after the convolutions.
-        central: Whether the critic also observes the team's maps, and the features of all agents.
     """
 
     spec: EnvSpec
-    width: int
-    kernels: tuple[int, ...]
-    hidden: int
-    central: bool
+    width: int  # channels of each convolution
+    kernels: tuple[int, ...]  # side of each convolution's kernel (cells)
+    hidden: int  # width of the layer after the convolutions
+    central: bool  # whether the critic also observes the team's maps, and the features of all agents
 
     def __post_init__(self) -> None:
         """Create the networks."""
@@ -205,7 +179,6 @@ class MapTeam:
 
     @cached_property
     def critic_net(self) -> StackedCNN:
-        """The network of the critic."""
         spec, agents = self.spec, self.spec.agents if self.central else 1
         return self._net(spec.obs + (spec.team if self.central else 0), 1, agents * spec.features)
 
@@ -257,3 +230,119 @@ class MapTeam:
 def own_first(features: Float[Tensor, "R N A F"]) -> Float[Tensor, "R N A A*F"]:
     """Return the features of all agents for each: its own, then those of the agents behind it, in a circle."""
     return torch.stack([features.roll(-agent, 2) for agent in range(features.shape[2])], 2).flatten(3)
+
+
+@tensors
+class Memory:
+    """What actors and critics remember before the first step of a batch."""
+
+    actor: Float[Tensor, "R W A M"]
+    critic: Float[Tensor, "R W C M"]
+
+
+@tensors
+class Sequences:
+    """Observations of T steps of worlds, with the memory before the first."""
+
+    obs: Any  # Float[Tensor, "R W T A O"] | ChoiceObs
+    fresh: Bool[Tensor, "R W T"]  # the world was replaced before the step
+    memory: Memory
+
+
+def sequences_of(data: Steps, memory: Memory) -> Sequences:
+    """Return the observations of steps with the axes R W T; a world is replaced where it ended for all agents."""
+    ended = data.ended.all(-1)
+    fresh = torch.cat((torch.zeros_like(ended[..., :1]), ended[..., :-1]), -1)
+    return Sequences(obs=data.obs, fresh=fresh, memory=memory)
+
+
+@dataclass(frozen=True)
+class RecurrentTeam(TeamOnVectors):
+    """Networks with memory of a team that observes vectors."""
+
+    memory: int  # units of an actor, and of a critic (M)
+
+    @cached_property
+    def actor_net(self) -> StackedGRU:
+        return StackedGRU(self.obs, self.hidden, self.memory, self.outputs)
+
+    @cached_property
+    def critic_net(self) -> StackedGRU:
+        return StackedGRU(self.seen, self.hidden, self.memory, 1)
+
+    def act(self, theta: Float[Tensor, "G P"], steps: Sequences) -> Float[Tensor, "R N A E"]:
+        """Evaluate the actor of each agent."""
+        seen = features_of(steps.obs)
+        out, _ = self._unroll(self.actor_net, theta, self.networks, seen, steps.memory.actor, steps.fresh)
+        return out.flatten(1, 2)
+
+    def value(self, theta: Float[Tensor, "G Q"], steps: Sequences) -> Float[Tensor, "R N A"]:
+        """Evaluate the critic of each agent."""
+        seen = self.critic_inputs(steps.obs)
+        out, _ = self._unroll(self.critic_net, theta, self.evaluated, seen, steps.memory.critic, steps.fresh)
+        return self.by_agent(out[..., 0].flatten(1, 2))
+
+    def values(
+        self, theta: Float[Tensor, "G Q"], steps: Sequences, next_obs: Any, ended: Bool[Tensor, "R W T A"]
+    ) -> tuple[Float[Tensor, "R N A"], Float[Tensor, "R N A"], Float[Tensor, "R W C M"]]:
+        """Return the values before and after each step, and what critics remember after the last one.
+
+        The value after a step has the memory of that step, also where its world is replaced.
+        """
+        seen, ahead = (self.critic_inputs(obs) for obs in (steps.obs, next_obs))
+        out, states = self._unroll(self.critic_net, theta, self.evaluated, seen, steps.memory.critic, steps.fresh)
+        each = states.flatten(1, 2), None  # every step is a row, and takes one more
+        later, _ = self._unroll(self.critic_net, theta, self.evaluated, ahead.flatten(1, 2)[:, :, None], *each)
+        last = states[:, :, -1].masked_fill(ended[:, :, -1].all(-1)[..., None, None], 0.0)
+        return self.by_agent(out[..., 0].flatten(1, 2)), self.by_agent(later[:, :, 0, :, 0]), last
+
+    def act_once(
+        self, theta: Float[Tensor, "G P"], obs: Tensor | ChoiceObs, memory: Float[Tensor, "R N A M"], in_turn: bool
+    ) -> tuple[Float[Tensor, "R N A E"], Float[Tensor, "R N A M"]]:
+        """Evaluate the actors for one step, all at once or one agent after the other; return their memory after it."""
+        seen, size = features_of(obs)[:, :, None], 1 if in_turn else len(self.networks)
+        parts = [
+            self._unroll(self.actor_net, theta, self.networks[i : i + size], seen[..., i : i + size, :], own, None)
+            for i, own in zip(range(0, len(self.networks), size), memory.split(size, 2), strict=True)
+        ]
+        out, after = (torch.cat(each, 3) for each in zip(*parts, strict=True))
+        return out[:, :, 0], after[:, :, 0]
+
+    def _unroll(
+        self,
+        net: StackedGRU,
+        theta: Tensor,
+        networks: tuple[int, ...],
+        x: Float[Tensor, "R N T A I"],
+        memory: Float[Tensor, "R N A M"],
+        fresh: Bool[Tensor, "R N T"] | None,
+    ) -> tuple[Float[Tensor, "R N T A out"], Float[Tensor, "R N T A M"]]:
+        runs, rows, steps, agents, _ = x.shape
+        weights = per_agent(theta, runs, networks).flatten(0, 1)
+        x = x.permute(0, 3, 2, 1, 4).reshape(runs * agents, steps, rows, -1)
+        if fresh is not None:
+            fresh = fresh.transpose(1, 2)[:, None].expand(-1, agents, -1, -1).flatten(0, 1)
+        out, states = net(weights, x, memory.transpose(1, 2).flatten(0, 1), fresh)
+        out, states = (each.unflatten(0, (runs, agents)).permute(0, 3, 2, 1, 4) for each in (out, states))
+        return out, states
+
+
+@dataclass(frozen=True)
+class TeamMemoryPolicy:
+    """The policy of a team with memory."""
+
+    function: Callable[[Any, Tensor | None, Tensor], tuple[Tensor, Tensor]]
+    theta: Tensor
+    agents: int
+    units: int  # of an agent's memory (M)
+
+    def initial(self, runs: int, worlds: int) -> Float[Tensor, "R W A M"]:
+        """Return the memory at the start of an episode."""
+        return self.theta.new_zeros(runs, worlds, self.agents, self.units)
+
+    @torch.no_grad()
+    def __call__(
+        self, obs: Any, noise: Tensor | None, memory: Float[Tensor, "R W A M"]
+    ) -> tuple[Tensor, Float[Tensor, "R W A M"]]:
+        """Return the actions of all agents, and their memory after them."""
+        return self.function(obs, noise, memory)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from uavlab.collectors.entries import blank_row
+from uavlab.collectors.off_policy import blank_row
 from uavlab.core.types import tree_map
 from uavlab.envs.autoreset import start_worlds
 from uavlab.envs.leader_follower.env import LeaderFollower

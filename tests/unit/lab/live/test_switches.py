@@ -59,7 +59,7 @@ class TestEachTask:
             if each.choices:
                 assert value in each.control.options
                 usable = {other for other in each.choices if other == value or not refusal(run, **{name: other})}
-                nothing = name in run.config.task.unserved
+                nothing = name in run.config.task.inapplicable
                 assert {*each.control.options} == ({value} if nothing else usable)
                 left_out = [other for other in each.choices if other not in each.control.options]
                 assert all(f"not {', '.join(left_out)}" in each.note.value or each.control.disabled for _ in left_out)
@@ -69,10 +69,10 @@ class TestEachTask:
     def test_a_control_without_effect_says_why(self, preset: str) -> None:
         run = Run(configure(preset, TASKS[preset]))
         controls = switches_of(run)
-        for name, reason in run.config.task.unserved.items():
+        for name, reason in run.config.task.inapplicable.items():
             assert controls[name].control.disabled
             assert f"no effect: {reason}" in controls[name].note.value.replace("&#x27;", "'")
-        assert run.config.task.unserved or preset == "leader_follower"
+        assert run.config.task.inapplicable or preset == "leader_follower"
 
     def test_each_has_a_name_and_a_tooltip(self, preset: str) -> None:
         for name, each in switches_of(Run(configure(preset, TASKS[preset]))).items():

@@ -6,22 +6,15 @@ import pytest
 import torch
 
 from tests.support.update_rungs import KINDS, Kind, Side, toggled
-from uavlab.collectors.entries import survey
+from uavlab.collectors.world_source import survey
 from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Update
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.learners.masac import FORMS
-from uavlab.learners.masac.base import MASACBase, MASACConfig, UpdateNoise, load_policy
-from uavlab.learners.masac.batched import MASAC
 from uavlab.learners.masac.loop import MASACLoop
-from uavlab.learners.masac.networks import list_tensors
+from uavlab.learners.masac.masac import MASAC, MASACConfig, UpdateNoise, list_tensors
 from uavlab.runtime.runtime import Runtime
-
-
-def test_the_base_holds_no_networks():
-    with pytest.raises(TypeError, match="abstract"):
-        MASACBase(MASACConfig(), LeaderFollower().spec, None, Streams([0]), Runtime())
 
 
 def test_shared_followers_fly_in_any_number():
@@ -56,13 +49,13 @@ def test_acting_agent_by_agent_equals_acting_at_once(name: str, share: bool) -> 
             alone, at_once = (learner.policy(team.spec)(obs, drawn) for learner in side.learners.values())
             torch.testing.assert_close(alone, at_once, rtol=1e-12, atol=1e-12)
             learner = side.learners["loop"]
-            loaded = load_policy(learner.config, side.env.spec, team.spec, learner.parameters())
+            loaded = MASAC.load_policy(learner.config, side.env.spec, team.spec, learner.parameters())
             torch.testing.assert_close(alone, loaded(obs, drawn), rtol=1e-12, atol=1e-12)
 
 
-def lerp_by_hand(learner: MASACBase, before: list[list[float]]) -> list[list[float]]:
+def lerp_by_hand(learner: MASAC, before: list[list[float]]) -> list[list[float]]:
     """Return target + tau (critic - target), number by number, from the critics that the learner has now."""
-    critics = [tensor.flatten().tolist() for tensor in list_tensors(learner._theta(learner.critic))]
+    critics = [tensor.flatten().tolist() for tensor in list_tensors(learner.critic_theta)]
     tau = learner.config.tau
     pairs = zip(before, critics, strict=True)
     return [[old + tau * (new - old) for old, new in zip(*pair, strict=True)] for pair in pairs]
@@ -91,11 +84,11 @@ def test_targets_move_by_tau_to_the_critics_after_their_step(name: str) -> None:
 
 @pytest.mark.parametrize("form", [MASAC, MASACLoop])
 @pytest.mark.parametrize("moment", ["before", "never"])
-def test_targets_that_move_at_another_time_are_caught(form: type[MASACBase], moment: str) -> None:
+def test_targets_that_move_at_another_time_are_caught(form: type[MASAC], moment: str) -> None:
     class Early(form):  # type: ignore[misc, valid-type]
         def _update(self, batch: Batch, noise: UpdateNoise) -> Update:
             with torch.no_grad():
-                for old, new in zip(list_tensors(self.target), list_tensors(self._theta(self.critic)), strict=True):
+                for old, new in zip(list_tensors(self.target), list_tensors(self.critic_theta), strict=True):
                     old.lerp_(new, self.config.tau if moment == "before" else 0)
             config, self.config = self.config, dataclasses.replace(self.config, tau=0)
             update = super()._update(batch, noise)

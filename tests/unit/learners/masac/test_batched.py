@@ -9,14 +9,13 @@ import torch
 
 from tests.support.plain_collector import collector
 from tests.support.update_rungs import KINDS, Side
-from uavlab.collectors.entries import survey
 from uavlab.collectors.off_policy import ReplayConfig
+from uavlab.collectors.world_source import survey
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Scale, Transition
 from uavlab.envs.leader_follower.env import LeaderFollower
-from uavlab.learners.masac.base import MASACConfig, UpdateNoise
-from uavlab.learners.masac.batched import MASAC
 from uavlab.learners.masac.loop import evaluate
+from uavlab.learners.masac.masac import MASAC, MASACConfig, UpdateNoise
 from uavlab.nets.mlp import StackedMLP
 from uavlab.runtime.runtime import Runtime
 from uavlab.training import training

@@ -8,15 +8,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.update_rungs import CHOICE_KINDS, Side, all_numbers, check_rungs_agree, difference, toggled
+from tests.support.update_rungs import KINDS, Side, all_numbers, check_rungs_agree, difference, toggled
 from uavlab.core.errors import ConfigError
-from uavlab.core.groups import team_spec
 from uavlab.core.rng import Streams
-from uavlab.core.types import ChoiceObs, EnvSpec, Group, Scale, Transition
+from uavlab.core.types import ChoiceObs, EnvSpec, Group, Scale, Transition, team_spec
 from uavlab.envs.pursuit import Pursuit
-from uavlab.learners.masac.base import MASACConfig, UpdateNoise, load_policy, target_entropy
-from uavlab.learners.masac.choices import CHOICE_FORMS, ChoiceMASAC, ChoiceMASACLoop, move_chances, moves_of_others
-from uavlab.learners.masac.choices import one_hot as hot
+from uavlab.learners import masac
+from uavlab.learners.masac.loop import MASACLoop
+from uavlab.learners.masac.masac import (
+    MASAC,
+    MASACConfig,
+    UpdateNoise,
+    move_chances,
+    moves_of_others,
+    target_entropy,
+)
+from uavlab.learners.masac.masac import one_hot as hot
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
 from uavlab.testing import check_learner
@@ -31,7 +38,7 @@ SMALL = Pursuit(pursuers=2, evaders=1, side=4, obstacles=2, horizon=7)
 class Slow:
     """The losses of one run written out, row by row and move by move; ``fault`` names a mistake."""
 
-    def __init__(self, learner: ChoiceMASAC, fault: str = "") -> None:
+    def __init__(self, learner: MASAC, fault: str = "") -> None:
         self.fault, self.networks = fault, learner.networks
         self.nets = learner.actor_net, learner.critic_net
         self.actor, self.critic = learner.actor.parameter, learner.critic.parameter.unflatten(1, (2, -1))
@@ -111,11 +118,11 @@ class Slow:
         return total, entropies
 
 
-def tiny(seed: int = 0, config: MASACConfig = CONFIG) -> tuple[ChoiceMASAC, Streams]:
+def tiny(seed: int = 0, config: MASACConfig = CONFIG) -> tuple[MASAC, Streams]:
     """Return a learner whose parameters are large enough to matter."""
     rng = Streams([seed], dtype=torch.float64)
     ones = torch.ones(1, AGENTS, SPEC.obs, dtype=torch.float64)
-    learner = ChoiceMASAC(config, SPEC, Scale(center=0 * ones, spread=ones), rng, Runtime())
+    learner = MASAC(config, SPEC, Scale(center=0 * ones, spread=ones), rng, Runtime())
     with torch.no_grad():
         for name, table in (("a", learner.actor.parameter), ("q", learner.critic.parameter), ("t", learner.target)):
             table.add_(rng.normal(name, *table.shape)[0])
@@ -270,17 +277,17 @@ def test_critics_observe_the_team_or_one_agent(critic: str) -> None:
     assert sees_others(critic) is (critic == "central")
 
 
-def side_of(kinds: Any = CHOICE_KINDS, **given: Any) -> Side:
+def side_of(kinds: Any = KINDS, **given: Any) -> Side:
     return Side(kinds, 3, True, (3, 5), env=SMALL, **given)
 
 
 def test_a_form_that_sees_its_own_move_is_caught() -> None:
-    class Seeing(ChoiceMASACLoop):
+    class Seeing(MASACLoop):
         def _policy_values(self, pair: Any, obs: Tensor, agent: int, actions: Any) -> tuple[Tensor, Tensor]:
             own = super()._policy_values(pair, obs, agent, actions)
             return super()._policy_values(pair, obs, -1, actions)[0], own[1]
 
-    side = side_of({"merged": CHOICE_KINDS["merged"], "broken": toggled(Seeing, update="merged", acting="batched")})
+    side = side_of({"merged": KINDS["merged"], "broken": toggled(Seeing, update="merged", acting="batched")})
     results = side.train(3)
     assert difference(*(all_numbers(side.learners[name], results[name]) for name in ("broken", "merged"))) > 1e-6
 
@@ -289,7 +296,7 @@ def test_a_form_that_sees_its_own_move_is_caught() -> None:
 def test_the_seams_act_on_every_form(toggle: dict[str, Any]) -> None:
     plain, other = side_of(), side_of(toggles=Toggles(**toggle))
     first, second = plain.train(3), other.train(3)
-    for name in CHOICE_KINDS:
+    for name in KINDS:
         pair = ((each.learners[name], result[name]) for each, result in ((other, second), (plain, first)))
         assert difference(*(all_numbers(*each) for each in pair)) <= 1e-9, name
 
@@ -297,7 +304,7 @@ def test_the_seams_act_on_every_form(toggle: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", ["loop", "vmap", "batched"])
 @pytest.mark.parametrize("share", [False, True])
 def test_acting_agent_by_agent_equals_acting_at_once_by_legal_moves(name: str, share: bool) -> None:
-    kinds = {acting: toggled(CHOICE_FORMS[name], update=name, acting=acting) for acting in ("loop", "batched")}
+    kinds = {acting: toggled(masac.FORMS[name], update=name, acting=acting) for acting in ("loop", "batched")}
     side = Side(kinds, 3, share, (3, 5), env=SMALL)
     side.train(2)
     obs, rng, spec = side.source.observations(), side.rng, SMALL.spec
@@ -305,13 +312,13 @@ def test_acting_agent_by_agent_equals_acting_at_once_by_legal_moves(name: str, s
         alone, at_once = (learner.policy(spec)(obs, drawn) for learner in side.learners.values())
         learner = side.learners["loop"]
         assert torch.equal(alone, at_once)
-        assert torch.equal(alone, load_policy(learner.config, spec, spec, learner.parameters())(obs, drawn))
+        assert torch.equal(alone, MASAC.load_policy(learner.config, spec, spec, learner.parameters())(obs, drawn))
         assert obs.legal.gather(-1, alone[..., None]).all()
 
 
-@pytest.mark.parametrize("name", CHOICE_KINDS)
+@pytest.mark.parametrize("name", KINDS)
 def test_state_round_trip_continues_bit_for_bit(name: str) -> None:
-    side, other = (side_of({name: CHOICE_KINDS[name]}) for _ in range(2))
+    side, other = (side_of({name: KINDS[name]}) for _ in range(2))
     side.train(2)
     learner, fresh = (each.learners[name] for each in (side, other))
     fresh.load_state_dict({k: v.clone() for k, v in learner.state_dict().items()})

@@ -8,7 +8,7 @@ import pytest
 from uavlab.core.errors import ConfigError
 from uavlab.core.registry import LEARNERS
 from uavlab.experiment.config import configure
-from uavlab.learners.masac.config import MASACConfig
+from uavlab.learners.masac.masac import MASACConfig
 
 
 def test_labels_belong_to_settings() -> None:

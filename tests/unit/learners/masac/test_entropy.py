@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 import uavlab as ul
-from tests.support.update_rungs import CHOICE_KINDS, Side
+from tests.support.update_rungs import KINDS, Side
 from uavlab.core.errors import TrainingWarning
 from uavlab.core.registry import ENVIRONMENTS
 from uavlab.core.text import yaml_value
 from uavlab.envs.pursuit import Pursuit
-from uavlab.learners.masac.base import excess
+from uavlab.learners.masac.masac import excess
 
 MORTAL = Pursuit(pursuers=2, evaders=2, side=3, obstacles=2, horizon=9)  # walls close moves, and evaders end
 E = 48
@@ -47,7 +47,7 @@ def slopes_by_hand(side: Side, batch: Any, noise: Any, target: float | None, fau
 
 def far(target: float | None, fault: str = "") -> float:
     """Return the largest difference between the slopes of a learner and those by hand, after its first update."""
-    side = Side({"batched": CHOICE_KINDS["batched"]}, 4, True, (3, 5), weighted=True, env=MORTAL, target_entropy=target)
+    side = Side({"batched": KINDS["batched"]}, 4, True, (3, 5), weighted=True, env=MORTAL, target_entropy=target)
     batch, noise = side.next()
     assert not batch.data.live.all()
     data = batch.data

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
-from uavlab.learners.masac import base
+from uavlab.learners.masac import masac
 
 FORMS = ("loop", "cached", "merged", "vmap", "batched")
 TINY = {"hidden": 8, "batch": 8, "worlds": 4, "learning_starts": 32, "capacity": 64, "updates": 12, "runs": 2}
@@ -29,8 +29,8 @@ PAIR_STACKED = [torch.stack(pair)[None] for pair in zip(weights(0), weights(6), 
 
 @pytest.mark.parametrize("tensors", [[ROWS], SEPARATE, STACKED])
 def test_every_form_has_the_same_rows(tensors: list[Tensor]) -> None:
-    assert torch.equal(base.to_rows(tensors, 2), ROWS)
-    assert [torch.equal(a, b) for a, b in zip(base.from_rows(ROWS, tensors), tensors, strict=True)] == [
+    assert torch.equal(masac.to_rows(tensors, 2), ROWS)
+    assert [torch.equal(a, b) for a, b in zip(masac.from_rows(ROWS, tensors), tensors, strict=True)] == [
         True for _ in tensors
     ]
 
@@ -38,8 +38,8 @@ def test_every_form_has_the_same_rows(tensors: list[Tensor]) -> None:
 @pytest.mark.parametrize("tensors", [PAIR_SEPARATE, PAIR_STACKED])
 def test_a_pair_of_critics_is_a_row(tensors: list[Tensor]) -> None:
     row = torch.arange(12.0)[None]
-    assert torch.equal(base.to_rows(tensors, 1), row)
-    assert all(torch.equal(a, b) for a, b in zip(base.from_rows(row, tensors), tensors, strict=True))
+    assert torch.equal(masac.to_rows(tensors, 1), row)
+    assert all(torch.equal(a, b) for a, b in zip(masac.from_rows(row, tensors), tensors, strict=True))
 
 
 def state_of(tensors: list[Tensor], step: float) -> dict[str, Tensor]:
@@ -54,7 +54,7 @@ def state_of(tensors: list[Tensor], step: float) -> dict[str, Tensor]:
 @pytest.mark.parametrize(("old", "new"), [*permutations(([ROWS], SEPARATE, STACKED), 2)])
 def test_a_state_is_converted_with_its_moments_and_steps(old: list[Tensor], new: list[Tensor]) -> None:
     like = state_of([torch.zeros_like(tensor) for tensor in new], 0.0)
-    converted, expected = base.convert(state_of(old, 7.0), like, 2), state_of(new, 7.0)
+    converted, expected = masac.convert(state_of(old, 7.0), like, 2), state_of(new, 7.0)
     assert converted.keys() == expected.keys()
     assert all(torch.equal(converted[name], expected[name]) for name in expected)
 
@@ -63,24 +63,24 @@ def test_a_state_is_converted_with_its_moments_and_steps(old: list[Tensor], new:
 def test_each_network_keeps_its_own_count_of_steps(tensors: list[Tensor]) -> None:
     """Network 1 skipped two of seven steps: seven and five among separate tensors, and two behind together."""
     together = {**state_of(tensors, 7.0), "behind": torch.tensor([0.0, 2.0])}
-    apart = base.convert(together, state_of(SEPARATE, 0.0), 2)
+    apart = masac.convert(together, state_of(SEPARATE, 0.0), 2)
     assert [apart[f"{number}.step"].item() for number in range(4)] == [7, 7, 5, 5]
-    back = base.convert(apart, together, 2)
+    back = masac.convert(apart, together, 2)
     assert back.keys() == together.keys()
     assert all(torch.equal(back[name], together[name]) for name in together)
     without = {name: tensor for name, tensor in together.items() if name != "behind"}
-    assert base.convert(apart, without, 2).keys() == without.keys()
+    assert masac.convert(apart, without, 2).keys() == without.keys()
 
 
 def test_numbers_of_names_are_in_order() -> None:
     names = {f"{number}.parameter": torch.zeros(1) for number in (10, 2, 0, 1)}
-    assert base.named(names, "parameter") == ["0.parameter", "1.parameter", "2.parameter", "10.parameter"]
-    assert sorted(names) != base.named(names, "parameter")  # the order of text would mix layers
+    assert masac.named(names, "parameter") == ["0.parameter", "1.parameter", "2.parameter", "10.parameter"]
+    assert sorted(names) != masac.named(names, "parameter")  # the order of text would mix layers
 
 
 def test_networks_of_other_sizes_are_refused() -> None:
     with pytest.raises(RuntimeError):
-        base.convert(state_of([ROWS], 1.0), state_of([torch.zeros(2, 2)] * 4, 0.0), 2)
+        masac.convert(state_of([ROWS], 1.0), state_of([torch.zeros(2, 2)] * 4, 0.0), 2)
 
 
 def train(update: str, change: dict[str, str] | None = None, **settings: object) -> Run:
@@ -97,7 +97,7 @@ def test_a_run_goes_on_in_any_form(share: bool, monkeypatch: pytest.MonkeyPatch)
     for old, new in [*pairwise(FORMS), ("batched", "loop"), ("vmap", "cached")]:
         got = train(old, {"update": new}, share=share).learner.parameters()
         assert torch.allclose(got, expected, rtol=0, atol=2e-6), (old, new)
-    monkeypatch.setattr(base, "KINDS", ("parameter", "exp_avg"))  # the broken variant: a moment stays behind
+    monkeypatch.setattr(masac, "KINDS", ("parameter", "exp_avg"))  # the broken variant: a moment stays behind
     with pytest.raises(Exception, match="exp_avg_sq"):
         train("batched", {"update": "loop"}, share=share)
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from tests.support.update_rungs import (
-    CHOICE_KINDS,
     KINDS,
     Kind,
     Side,
@@ -21,10 +20,18 @@ from tests.support.update_rungs import (
 from uavlab.core.types import Batch, LiveTransition, Transition, Update, leaves, tree_map
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.envs.pursuit import Pursuit
-from uavlab.learners.masac import base, batched, choices, loop
-from uavlab.learners.masac.base import UpdateNoise
-from uavlab.learners.masac.choices import ChoiceMASAC, ChoiceMASACLoop, one_hot
-from uavlab.learners.masac.live import mask_actions, row_mean, weigh, weights, weights_ahead
+from uavlab.learners.masac import loop, masac
+from uavlab.learners.masac.loop import MASACLoop
+from uavlab.learners.masac.masac import (
+    MASAC,
+    UpdateNoise,
+    mask_actions,
+    one_hot,
+    row_mean,
+    weigh,
+    weights,
+    weights_ahead,
+)
 from uavlab.runtime.toggles import Toggles
 
 ENV = Pursuit(pursuers=2, evaders=2, side=3, obstacles=0, horizon=9)
@@ -58,12 +65,12 @@ def changed_by_poison(kind: Kind) -> set[str]:
     return {name for name, tensor in plain.items() if not torch.equal(tensor, other[name])}
 
 
-@pytest.mark.parametrize("name", CHOICE_KINDS)
+@pytest.mark.parametrize("name", KINDS)
 def test_rows_after_an_end_change_no_bit(name: str) -> None:
-    assert changed_by_poison(CHOICE_KINDS[name]) == set()
+    assert changed_by_poison(KINDS[name]) == set()
 
 
-class Heedless(ChoiceMASAC):
+class Heedless(MASAC):
     """The mutant: a learner that takes all rows alike."""
 
     def _update(self, batch: Batch, noise: UpdateNoise) -> Update:
@@ -71,7 +78,7 @@ class Heedless(ChoiceMASAC):
         return super()._update(replace(batch, data=Transition(**own)), noise)
 
 
-class HeedlessCritic(ChoiceMASACLoop):
+class HeedlessCritic(MASACLoop):
     """The mutant: critics that take all rows alike."""
 
     def critic_loss(self, critic: Any, data: Any, *given: Any) -> Any:
@@ -93,7 +100,7 @@ def losses(learner: Any, data: Transition, noise: UpdateNoise) -> tuple[dict[str
 
 
 def test_figures_of_an_agent_are_those_of_its_live_rows_alone() -> None:
-    side = Side({"batched": CHOICE_KINDS["batched"]}, 4, env=ENV)
+    side = Side({"batched": KINDS["batched"]}, 4, env=ENV)
     learner = side.learners["batched"]
     batch, noise = side.next()
     figures, _ = losses(learner, weigh(batch.data), noise)
@@ -109,7 +116,7 @@ def test_figures_of_an_agent_are_those_of_its_live_rows_alone() -> None:
 
 
 def test_errors_after_an_end_are_0() -> None:
-    side = side_of(CHOICE_KINDS)
+    side = side_of(KINDS)
     batch, noise = side.next()
     for name, learner in side.learners.items():
         error = learner.update(batch, noise).td_error
@@ -117,9 +124,9 @@ def test_errors_after_an_end_are_0() -> None:
         assert (error[batch.data.live] > 0).all(), name
 
 
-@pytest.mark.parametrize("name", CHOICE_KINDS)
+@pytest.mark.parametrize("name", KINDS)
 def test_an_agent_without_a_live_row_stays_as_it_is(name: str) -> None:
-    side = Side({name: CHOICE_KINDS[name]}, 4, env=ENV)
+    side = Side({name: KINDS[name]}, 4, env=ENV)
     learner = side.learners[name]
     before = {key: table.clone() for key, (table, _) in learner.tensors_to_check().items()}
     batch, noise = side.next()
@@ -178,7 +185,7 @@ def changed_by_actions(kind: Kind, updates: int = 1, **given: Any) -> set[str]:
 
 
 TEAMS = {
-    "pursuit": (CHOICE_KINDS, {"env": ENV}),
+    "pursuit": (KINDS, {"env": ENV}),
     "central": (KINDS, {"env": FEWER}),
     "shared": (KINDS, {"env": FEWER, "critic": "shared", "n_step": 3, "reward_scale": None}),
 }
@@ -193,12 +200,12 @@ def test_actions_of_agents_that_are_not_live_change_no_bit(team: str, name: str)
 
 def stored(patch: pytest.MonkeyPatch) -> None:
     """Keep the stored actions."""
-    patch.setattr(base, "weigh", lambda data, ranks: replace(weigh(data), action=data.action))
+    patch.setattr(masac, "weigh", lambda data, ranks: replace(weigh(data), action=data.action))
 
 
 def absent_ahead(patch: pytest.MonkeyPatch) -> None:
     """Let agents that end in a row act after it."""
-    for module in (batched, loop):
+    for module in (masac, loop):
         patch.setattr(module, "weights_ahead", weights)
 
 
@@ -208,7 +215,7 @@ def drawn(patch: pytest.MonkeyPatch) -> None:
     def wrong(action: Tensor, weight: Tensor | None) -> Tensor:
         return action if torch.is_grad_enabled() else mask_actions(action, weight)
 
-    for module in (batched, loop, choices):
+    for module in (masac, loop):
         patch.setattr(module, "mask_actions", wrong)
 
 
@@ -228,7 +235,7 @@ def test_a_critic_that_sees_actions_without_effect_is_caught(
 
 def test_moves_that_count_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """With critics that count the moves that they see, values are numbers of other agents that act."""
-    side = Side({"batched": CHOICE_KINDS["batched"]}, 4, env=ENV, reward_scale=1.0)
+    side = Side({"batched": KINDS["batched"]}, 4, env=ENV, reward_scale=1.0)
     learner: Any = side.learners["batched"]
     (batch, noise), _ = acts_otherwise(side)
     monkeypatch.setattr(
@@ -252,9 +259,9 @@ def test_moves_that_count_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_pieces_of_a_batch_add_up_to_it() -> None:
-    plain, other = side_of(CHOICE_KINDS), side_of(CHOICE_KINDS, toggles=Toggles(micro_batches=3))
+    plain, other = side_of(KINDS), side_of(KINDS, toggles=Toggles(micro_batches=3))
     first, second = plain.train(3), other.train(3)
-    for name in CHOICE_KINDS:
+    for name in KINDS:
         pair = ((each.learners[name], result[name]) for each, result in ((other, second), (plain, first)))
         assert difference(*(all_numbers(*each) for each in pair)) <= 1e-9, name
 

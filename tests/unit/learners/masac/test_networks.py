@@ -2,7 +2,7 @@
 
 import torch
 
-from uavlab.learners.masac.networks import list_tensors, map_tensors
+from uavlab.learners.masac.masac import list_tensors, map_tensors
 
 
 def test_every_form_is_walked() -> None:

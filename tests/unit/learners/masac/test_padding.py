@@ -13,9 +13,8 @@ from torch.distributions.transforms import TanhTransform
 from tests.support.uneven import NARROW, Uneven
 from tests.support.update_rungs import KINDS, Side, all_numbers, difference, toggled
 from uavlab.core.types import Transition
-from uavlab.learners.masac import FORMS, base, batched
-from uavlab.learners.masac.base import MASACBase, load_policy, target_entropy
-from uavlab.learners.masac.batched import MASAC
+from uavlab.learners.masac import FORMS, masac
+from uavlab.learners.masac.masac import MASAC, target_entropy
 from uavlab.ops.action_sampling import squashed_gaussian
 
 WIDTHS, ROWS = (2, 2, 3), 16
@@ -134,12 +133,12 @@ def unmasked(action: bool, density: bool) -> Patch:
         right, whole = squashed_gaussian(mean, log_std, noise, padding), squashed_gaussian(mean, log_std, noise)
         return whole[0] if action else right[0], whole[1] if density else right[1]
 
-    return lambda patch: patch.setattr(base, "squashed_gaussian", wrong)
+    return lambda patch: patch.setattr(masac, "squashed_gaussian", wrong)
 
 
 def wide_target(patch: pytest.MonkeyPatch) -> None:
     """Aim at the entropy of the widest group for all."""
-    patch.setattr(base, "target_entropy", lambda config, spec: -float(spec.action))
+    patch.setattr(masac, "target_entropy", lambda config, spec: -float(spec.action))
 
 
 @pytest.mark.parametrize(
@@ -183,8 +182,8 @@ def test_policies_act_in_the_own_dimensions_alone(name: str) -> None:
     side.train(2)
     spec = Uneven.spec
     obs, noise = side.rng.normal("obs", 6, 3, 3), side.rng.normal("noise", 6, 3, 3)
-    learner: MASACBase = side.learners["loop"]
-    loaded = load_policy(learner.config, spec, spec, learner.parameters())
+    learner: MASAC = side.learners["loop"]
+    loaded = MASAC.load_policy(learner.config, spec, spec, learner.parameters())
     for drawn in (noise, None):
         alone, at_once = (each.policy(spec)(obs, drawn) for each in side.learners.values())
         for action in (alone, at_once, loaded(obs, drawn)):
@@ -208,7 +207,7 @@ def test_the_entropy_of_uniform_numbers_by_hand(monkeypatch: pytest.MonkeyPatch)
     with torch.no_grad():
         learner.actor.parameter.zero_()
     nothing = torch.zeros(1, ROWS, 3, 3, dtype=torch.float64)
-    monkeypatch.setattr(batched.MASAC, "values", lambda self, theta, obs, action: obs.new_zeros(1, 3, 2, ROWS, 1))
+    monkeypatch.setattr(masac.MASAC, "values", lambda self, theta, obs, action: obs.new_zeros(1, 3, 2, ROWS, 1))
     _, log_prob = learner.policy_values(learner.actor.parameter, learner.critic.parameter, nothing, nothing, own=True)
     one = -0.5 * math.log(2 * math.pi)
     assert log_prob[0, :, 0].tolist() == pytest.approx([2 * one, 2 * one, 3 * one])

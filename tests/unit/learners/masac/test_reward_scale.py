@@ -6,9 +6,8 @@ from torch import Tensor
 
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Scale, Transition
-from uavlab.learners.masac.base import MASACConfig, RewardScale
-from uavlab.learners.masac.batched import MASAC, MASACVmap
 from uavlab.learners.masac.loop import MASACLoop
+from uavlab.learners.masac.masac import MASAC, MASACConfig, MASACVmap, RewardScale
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
 

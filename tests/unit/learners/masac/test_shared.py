@@ -15,11 +15,15 @@ from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, LiveTransition, Scale, Transition, tree_map
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.envs.pursuit import Pursuit
-from uavlab.learners.masac.base import MASACConfig
-from uavlab.learners.masac.batched import MASAC, actions_of_groups
-from uavlab.learners.masac.choices import CHOICE_FORMS
-from uavlab.learners.masac.live import weigh, weights
-from uavlab.learners.masac.networks import assign_critics
+from uavlab.learners.masac import FORMS
+from uavlab.learners.masac.masac import (
+    MASAC,
+    MASACConfig,
+    actions_of_groups,
+    assign_critics,
+    weigh,
+    weights,
+)
 from uavlab.nets.mlp import StackedMLP
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
@@ -336,7 +340,7 @@ def test_parameters_are_those_of_one_pair_for_a_group() -> None:
     assert learner.actor.parameter.shape[0] == AGENTS
 
 
-@pytest.mark.parametrize("form", CHOICE_FORMS.values())
+@pytest.mark.parametrize("form", FORMS.values())
 def test_agents_that_choose_moves_share_no_critics(form: Any) -> None:
     spec = Pursuit(pursuers=2, evaders=1, side=4, obstacles=2, horizon=7).spec
     blank = torch.zeros(1, spec.agents, spec.obs)

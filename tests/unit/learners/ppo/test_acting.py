@@ -12,9 +12,8 @@ from tests.unit.learners.ppo.test_recurrent import OWN, M
 from tests.unit.learners.ppo.test_recurrent import build as with_memory
 from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import forget, initial_memory, step_policy
-from uavlab.learners.ppo.acting import evaluate_actions, load_policy, make_team, sample_actions, split_gaussian
-from uavlab.learners.ppo.networks import MapTeam, VectorTeam
-from uavlab.learners.ppo.recurrent import RecurrentTeam
+from uavlab.learners.ppo.networks import MapTeam, RecurrentTeam, VectorTeam
+from uavlab.learners.ppo.ppo import PPO, evaluate_actions, make_team, sample_actions, split_gaussian
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
 
@@ -54,7 +53,7 @@ def test_the_kind_of_team() -> None:
 def test_a_policy_flies_teams_of_any_size(size: int) -> None:
     learner, rng = build()
     spec = replace(SPEC, agents=size, groups=(0,) + (1,) * (size - 1))
-    policy = load_policy(CONFIG, SPEC, spec, learner.parameters())
+    policy = PPO.load_policy(CONFIG, SPEC, spec, learner.parameters())
     obs, noise = rng.normal("obs", 6, size, SPEC.obs), rng.normal("act", 6, size, SPEC.action)
     assert policy(obs, noise).shape == (1, 6, size, 2)
     assert torch.equal(policy(obs, noise), learner.policy(spec, explore=True)(obs, noise))
@@ -68,7 +67,7 @@ def test_a_policy_flies_teams_of_any_size(size: int) -> None:
 def test_a_policy_keeps_the_memory_of_each_world_apart(acting: str, kind: str) -> None:
     rt = Runtime(requested=Toggles(acting=acting))
     learner, rng = with_memory(replace(OWN, share=False), (0, 1), rt)
-    loaded = load_policy(learner.config, SPEC, SPEC, learner.parameters())
+    loaded = PPO.load_policy(learner.config, SPEC, SPEC, learner.parameters())
     policy = learner.policy(SPEC) if kind == "training" else loaded
     seen = [rng.normal("obs", 6, SPEC.agents, SPEC.obs) for _ in range(4)]
     whole, part = initial_memory(policy, 2, 6), initial_memory(policy, 2, 1)

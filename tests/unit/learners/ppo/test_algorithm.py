@@ -15,12 +15,19 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, EnvSpec, Scale, Steps, tree_map
 from uavlab.envs.target_assignment.env import Assignment
-from uavlab.learners.ppo import algorithm, networks
-from uavlab.learners.ppo.acting import evaluate_actions, load_policy
-from uavlab.learners.ppo.algorithm import MEMORY, PPO, Moments, Samples, row_weights
-from uavlab.learners.ppo.config import IPPOConfig, MAPPOConfig
-from uavlab.nets.assignment import of_agents
+from uavlab.learners.ppo import networks, ppo
+from uavlab.learners.ppo.ppo import (
+    MEMORY,
+    PPO,
+    IPPOConfig,
+    MAPPOConfig,
+    Moments,
+    Samples,
+    evaluate_actions,
+    row_weights,
+)
 from uavlab.nets.attention import LARGE, StackedAttention
+from uavlab.nets.mlp import of_agents
 from uavlab.ops.minibatches import minibatches
 from uavlab.runtime.grad_step import ADAM_EPS, adam_factors
 from uavlab.runtime.runtime import Runtime
@@ -325,7 +332,7 @@ def value_another_group(patch: pytest.MonkeyPatch) -> None:
 
 def forget_the_group(patch: pytest.MonkeyPatch) -> None:
     """Take the sum over the agents of a group of their means over rows for the mean of all rows of the group."""
-    patch.setattr(algorithm, "row_weights", lambda live, own, ranks: row_weights(live, tuple(AGENTS)))
+    patch.setattr(ppo, "row_weights", lambda live, own, ranks: row_weights(live, tuple(AGENTS)))
 
 
 @pytest.mark.parametrize("mutant", [value_another_group, forget_the_group])
@@ -532,7 +539,7 @@ def test_maps_are_learned_from_and_other_teams_are_refused() -> None:
     assert not torch.equal(before, learner.actor.parameter.detach())
     assert all(value.shape[0] == 1 for value in update.metrics.values())
     with pytest.raises(ConfigError, match="side 6"):
-        load_policy(CONFIG, TINY_MISSION.spec, replace(TINY_MISSION, lattice=6).spec, learner.parameters())
+        PPO.load_policy(CONFIG, TINY_MISSION.spec, replace(TINY_MISSION, lattice=6).spec, learner.parameters())
 
 
 def assigned(recompute: str) -> dict[str, Tensor]:
@@ -553,7 +560,7 @@ def test_large_layers_of_attention_are_computed_again_with_equal_bits(monkeypatc
     monkeypatch.setattr(StackedAttention, "_layer", lambda net, *a: limits.append(net.recompute) or layer(net, *a))
     states, calls = {}, {}
     for recompute, large in (("off", LARGE), ("layers", LARGE), ("layers", 0)):
-        monkeypatch.setattr(algorithm, "LARGE", large)
+        monkeypatch.setattr(ppo, "LARGE", large)
         states[recompute, large] = assigned(recompute)
         calls[recompute, large], limits[:] = (len(limits), set(limits)), []
     (count, never), few, (more, always) = calls.values()

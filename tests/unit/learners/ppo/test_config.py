@@ -6,7 +6,7 @@ import pytest
 
 from uavlab.core.errors import ConfigError
 from uavlab.experiment.config import configure
-from uavlab.learners.ppo.config import IPPOConfig, MAPPOConfig
+from uavlab.learners.ppo.ppo import IPPOConfig, MAPPOConfig
 
 
 def test_ippo_is_mappo_with_critics_of_one_agent() -> None:

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from uavlab.learners.ppo.algorithm import MEMORY, Moments, normalise, row_weights, sum_by_network, update_moments
+from uavlab.learners.ppo.ppo import MEMORY, Moments, normalise, row_weights, sum_by_network, update_moments
 
 RETURNS = torch.tensor([[[1.0, 3.0, 5.0], [3.0, 99.0, 5.0]]])  # of two rows
 LIVE = torch.tensor([[[1.0, 1.0, 1.0], [1.0, 0.0, 1.0]]])

@@ -10,9 +10,7 @@ from tests.unit.learners.ppo.test_algorithm import CONFIG, RT, SPEC, Slow, T, W,
 from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.core.types import ChoiceObs, EnvSpec, Scale, Steps
-from uavlab.learners.ppo.acting import evaluate_actions, load_policy
-from uavlab.learners.ppo.algorithm import PPO
-from uavlab.learners.ppo.config import IPPOConfig, MAPPOConfig
+from uavlab.learners.ppo.ppo import PPO, IPPOConfig, MAPPOConfig, evaluate_actions
 from uavlab.ops.action_sampling import masked_policy
 
 E = 4
@@ -111,7 +109,7 @@ def test_policies_choose_legal_moves_alone() -> None:
     learner, rng = build()
     obs = moves(rng).obs
     flat = ChoiceObs(features=obs.features.flatten(1, 2), legal=obs.legal.flatten(1, 2))
-    for policy in (learner.policy(MOVES), load_policy(CONFIG, MOVES, MOVES, learner.parameters())):
+    for policy in (learner.policy(MOVES), PPO.load_policy(CONFIG, MOVES, MOVES, learner.parameters())):
         for noise in (None, *(rng.uniform("act", T * W, MOVES.agents) for _ in range(20))):
             action = policy(flat, noise)
             assert action.dtype == torch.int64
@@ -121,4 +119,4 @@ def test_policies_choose_legal_moves_alone() -> None:
 def test_other_moves_are_refused() -> None:
     learner, _ = build()
     with pytest.raises(ConfigError, match="6 observations, 5 moves"):
-        load_policy(CONFIG, MOVES, replace(MOVES, choices=5), learner.parameters())
+        PPO.load_policy(CONFIG, MOVES, replace(MOVES, choices=5), learner.parameters())

@@ -13,9 +13,8 @@ from uavlab.core.rng import Streams
 from uavlab.core.types import EnvSpec, MapObs, Scale, tree_map
 from uavlab.envs.spread import Spread
 from uavlab.envs.target_assignment.env import Assignment
-from uavlab.learners.ppo.acting import make_team
-from uavlab.learners.ppo.config import MAPPOConfig
 from uavlab.learners.ppo.networks import MapTeam, VectorTeam, own_first
+from uavlab.learners.ppo.ppo import MAPPOConfig, make_team
 from uavlab.nets.mlp import StackedMLP
 from uavlab.ops.belief_maps import centre_maps
 

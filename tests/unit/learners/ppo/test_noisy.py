@@ -32,9 +32,8 @@ from uavlab.core.types import tree_map
 from uavlab.experiment import run_state
 from uavlab.experiment.build import assemble
 from uavlab.experiment.config import configure
-from uavlab.learners.ppo import algorithm
-from uavlab.learners.ppo.acting import load_policy
-from uavlab.learners.ppo.algorithm import PPO
+from uavlab.learners.ppo import ppo
+from uavlab.learners.ppo.ppo import PPO
 from uavlab.training import training
 
 NOISY = {name: replace(config, noisy=True) for name, config in CONFIGS.items()}
@@ -99,21 +98,21 @@ def keep_noise(patch: pytest.MonkeyPatch) -> None:
 
 def learn_without_noise(patch: pytest.MonkeyPatch) -> None:
     """Evaluate the weights without noise in the loss, as if they had collected the batch."""
-    patch.setattr(algorithm, "add_noise", lambda theta, noise: theta[:, : -noise.shape[-1]])
+    patch.setattr(ppo, "add_noise", lambda theta, noise: theta[:, : -noise.shape[-1]])
 
 
 def learn_no_stds(patch: pytest.MonkeyPatch) -> None:
-    add = algorithm.add_noise
+    add = ppo.add_noise
 
     def fixed(theta: Tensor, noise: Tensor) -> Tensor:
         mean, std = theta.tensor_split([-noise.shape[-1]], -1)
         return add(torch.cat((mean, std.detach()), -1), noise)
 
-    patch.setattr(algorithm, "add_noise", fixed)
+    patch.setattr(ppo, "add_noise", fixed)
 
 
 def noise_for_each_weight(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(algorithm, "factorised_noise", lambda normal, inputs: normal.repeat(1, 1, 5)[..., : 9 * 4])
+    patch.setattr(ppo, "factorised_noise", lambda normal, inputs: normal.repeat(1, 1, 5)[..., : 9 * 4])
 
 
 @pytest.mark.parametrize("mutant", [keep_noise, learn_without_noise, learn_no_stds, noise_for_each_weight])
@@ -141,9 +140,9 @@ def collected_and_scored(env: str, memory: int) -> tuple[bool, bool, bool]:
 
     plain = replace(config.learner, noisy=False)
     rows = learner.actor.parameter.detach()[:, : learner.team.actor_net.count].unflatten(0, (2, -1))
-    expected = act(load_policy(plain, spec, spec, rows))
+    expected = act(PPO.load_policy(plain, spec, spec, rows))
     scored, again = (act(learner.policy(spec)) for _ in range(2))
-    saved = act(load_policy(config.learner, spec, spec, learner.parameters()))
+    saved = act(PPO.load_policy(config.learner, spec, spec, learner.parameters()))
     explores = act(learner.policy(spec, explore=True))
     without = torch.equal(scored, expected) and torch.equal(scored, again)
     return not torch.equal(explores, expected), without, torch.equal(saved, expected)
@@ -161,7 +160,7 @@ def score_with_noise(patch: pytest.MonkeyPatch) -> None:
 
 def save_with_noise(patch: pytest.MonkeyPatch) -> None:
     def parameters(self: PPO) -> Tensor:
-        return algorithm.add_noise(self.actor.parameter.detach(), self.noise).unflatten(0, (self.runs, -1))
+        return ppo.add_noise(self.actor.parameter.detach(), self.noise).unflatten(0, (self.runs, -1))
 
     patch.setattr(PPO, "parameters", parameters)
 
@@ -184,7 +183,7 @@ def test_a_batch_is_collected_with_the_noise_of_its_update() -> None:
     layer = learner.team.actor_net.weights[-1]
     rows = [explored(row, own.tolist(), *layer) for row, own in zip(learner.actor.parameter, normal[0], strict=True)]
     obs = torch.randn(1, 5, SPEC.agents, SPEC.obs, dtype=torch.float64)
-    expected = load_policy(CONFIGS["not shared"], SPEC, SPEC, torch.stack(rows)[None])(obs, None)
+    expected = PPO.load_policy(CONFIGS["not shared"], SPEC, SPEC, torch.stack(rows)[None])(obs, None)
     torch.testing.assert_close(learner.policy(SPEC, explore=True)(obs, None), expected, rtol=1e-12, atol=1e-12)
     assert (learner.policy(SPEC)(obs, None) - expected).abs().max() > 1e-3
 

@@ -11,14 +11,11 @@ from torch import Tensor
 
 from tests.support.uneven import NARROW, Uneven
 from tests.unit.learners.ppo.test_algorithm import CONFIGS, SPEC, Slow, T, W, assert_equal, batch_of, scale, steps
-from uavlab.core.groups import padded_actions
 from uavlab.core.protocols import initial_memory, step_policy
 from uavlab.core.rng import Streams
-from uavlab.core.types import Group, Scale, Steps
-from uavlab.learners.ppo import acting, algorithm
-from uavlab.learners.ppo.acting import evaluate_actions, load_policy, sample_actions
-from uavlab.learners.ppo.algorithm import PPO
-from uavlab.learners.ppo.config import MAPPOConfig
+from uavlab.core.types import Group, Scale, Steps, padded_actions
+from uavlab.learners.ppo import ppo
+from uavlab.learners.ppo.ppo import PPO, MAPPOConfig, evaluate_actions, sample_actions
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
 
@@ -90,7 +87,7 @@ def unmasked(density: bool, entropy: bool) -> Patch:
         right, whole = (evaluate_actions(config, out, obs, action, each) for each in (padding, None))
         return whole[0] if density else right[0], whole[1] if entropy else right[1]
 
-    return lambda patch: patch.setattr(algorithm, "evaluate_actions", wrong)
+    return lambda patch: patch.setattr(ppo, "evaluate_actions", wrong)
 
 
 @pytest.mark.parametrize("mistake", [unmasked(density=True, entropy=False), unmasked(density=False, entropy=True)])
@@ -118,7 +115,7 @@ def policies(memory: int, acting: str) -> tuple[list[Any], Streams]:
     blank = torch.zeros(1, 3, 3, dtype=torch.float64)
     config = replace(CONFIGS["central"], memory=memory)
     learner = PPO(config, spec, Scale(blank, blank + 1), rng, Runtime(requested=Toggles(acting=acting)), 6)
-    return [learner.policy(spec), load_policy(config, spec, spec, learner.parameters())], rng
+    return [learner.policy(spec), PPO.load_policy(config, spec, spec, learner.parameters())], rng
 
 
 def padded_numbers(memory: int, acting: str) -> Tensor:
@@ -139,5 +136,5 @@ def padded_numbers(memory: int, acting: str) -> Tensor:
 @pytest.mark.parametrize("memory", [0, 4])
 def test_policies_act_in_the_own_dimensions_alone(memory: int, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (padded_numbers(memory, way) == 0).all()
-    monkeypatch.setattr(acting, "sample_actions", lambda *args: sample_actions(*args[:4]))  # the mutant
+    monkeypatch.setattr(ppo, "sample_actions", lambda *args: sample_actions(*args[:4]))  # the mutant
     assert (padded_numbers(memory, way) != 0).all()

@@ -15,18 +15,16 @@ from tests.support.recall import Recall
 from tests.unit.collectors.test_fixed_length import Walk
 from tests.unit.learners.ppo.test_algorithm import CONFIG, RT, SPEC, Slow, T, W, assert_equal, scale, steps
 from tests.unit.learners.ppo.test_moves import MOVES, E, judge_move, moves, plain
-from uavlab.collectors.entries import survey
 from uavlab.collectors.fixed_length import FixedLengthCollector, FixedLengthConfig
+from uavlab.collectors.world_source import survey
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import Batch, Scale, Steps, tree_map
 from uavlab.evaluation import episodes
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
-from uavlab.learners.ppo import algorithm
-from uavlab.learners.ppo.acting import sample_actions
-from uavlab.learners.ppo.algorithm import PPO
-from uavlab.learners.ppo.config import IPPOConfig, MAPPOConfig
-from uavlab.learners.ppo.recurrent import Memory, RecurrentTeam, Sequences, sequences_of
+from uavlab.learners.ppo import ppo
+from uavlab.learners.ppo.networks import Memory, RecurrentTeam, Sequences, sequences_of
+from uavlab.learners.ppo.ppo import PPO, IPPOConfig, MAPPOConfig, sample_actions
 from uavlab.nets import gru
 from uavlab.runtime.runtime import Runtime
 from uavlab.training import training
@@ -186,7 +184,7 @@ def from_zero(data: Steps, memory: Memory) -> Sequences:
 
 @pytest.mark.parametrize("mutant", [never_fresh, fresh_too_early, fresh_for_one_agent, of_another_world, from_zero])
 def test_another_memory_is_caught(mutant: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(algorithm, "sequences_of", mutant)
+    monkeypatch.setattr(ppo, "sequences_of", mutant)
     with pytest.raises(AssertionError):
         assert_same(*train_both())
 

@@ -1,4 +1,4 @@
-"""Counterfactual multi-agent policy gradients for teams that observe maps and choose moves in turn.
+"""Counterfactual multi-agent policy gradients (COMA), for teams that observe maps and choose moves in turn.
 
 Equations, in order of use (agent i, discount gamma, its move a_i among E, the moves of all others a_-i):
 
@@ -24,10 +24,13 @@ from annotated_types import Ge, Gt, Le
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from uavlab.core.protocols import Learner, Policy
-from uavlab.core.registry import Resume
+from uavlab.core.portable import Portable
+from uavlab.core.protocols import Policy
+from uavlab.core.registry import LEARNERS, Resume, Settings
 from uavlab.core.rng import Streams
+from uavlab.core.symptoms import Entropy, Symptoms, higher, longer_view, lower, move_range, times
 from uavlab.core.types import Batch, EnvSpec, MapObs, Rollout, Update, tensors, tree_map
+from uavlab.learners.learner import Learner
 from uavlab.nets.assignment import require_same_task
 from uavlab.nets.cnn import StackedCNN
 from uavlab.ops.action_sampling import masked_policy, open_moves_in_turn, sample_in_turn
@@ -35,6 +38,7 @@ from uavlab.ops.belief_maps import centre_maps
 from uavlab.ops.minibatches import minibatches
 from uavlab.ops.returns import counterfactual_advantage, lambda_returns
 from uavlab.runtime.grad_step import Rows
+from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.runtime import Runtime
 
 
@@ -98,8 +102,69 @@ class Samples:
     weight: Float[Tensor, "R N A"]
 
 
+SYMPTOMS = Symptoms(
+    entropy=Entropy("entropy", lambda config, spec: move_range(spec), "entropy_limit"),  # with exploration
+    loss="critic_loss",
+    returns="return",
+    remedies={
+        "entropy_high": (
+            lower("explore_to", 0.1, 0.02),
+            times("entropy", 0.1, least=1e-4),
+            times("lr", 3, most=1e-2),
+        ),
+        "entropy_low": (
+            lower("lr", 3e-3, 2e-4),
+            times("entropy", 10, least=0.01, most=0.1),
+            times("explore_to", 3, least=0.05, most=0.2),
+            times("lr", 0.3, least=1e-6),
+        ),
+        "loss_grows": (lower("gamma", 0.99, 0.99), times("critic_lr", 0.3, least=1e-6)),
+        "scores_still": (higher("lr", 1e-4, 2e-4), longer_view(), times("lr", 3, most=1e-2)),
+    },
+)
+
+
 class COMA(Learner):
     """A learner over R runs; its state is three matrices with a row for each run, two Adams and a count."""
+
+    settings = COMAConfig
+    collector = "on_policy"
+    inapplicable: ClassVar[dict[str, str]] = {"update": "this learner updates all agents at once; use update=batched"}
+    portable = Portable(layers=lambda config, spec: networks(config, spec)[0].by_layer)
+    symptoms = SYMPTOMS
+
+    @classmethod
+    def build(cls, config: Settings, inputs: Any, rng: Streams, rt: Runtime) -> "COMA":
+        require_memory(learner_bytes(config), "learner", "width, hidden, worlds or runs", rt.device)
+        return cls(config.learner, config.env.spec, rng, rt)
+
+    @classmethod
+    def load_policy(cls, hyper: Any, trained: Any, spec: Any, parameters: Float[Tensor, "R 1 P"]) -> Policy:
+        require_same_task(trained, spec)
+        net = networks(hyper, trained)[0]
+
+        @torch.no_grad()
+        def act(obs: MapObs, noise: Tensor | None) -> Tensor:
+            return choose(net, parameters[:, 0], obs, noise, 0.0)
+
+        return act
+
+    @classmethod
+    def unsupported(cls, spec: Any) -> str | None:
+        if not (isinstance(spec, EnvSpec) and spec.choices and spec.side):
+            return "COMA chooses among moves on square maps; this one has none"
+        return (
+            "its agents observe features beside their maps, COMA's networks take maps alone" if spec.features else None
+        )
+
+    @classmethod
+    def require_same(cls, hyper: Any, trained: Any, spec: Any) -> None:
+        require_same_task(trained, spec)
+
+    @classmethod
+    def plan(cls, config: Settings) -> dict[str, Any]:
+        updates, hyper = config.run.updates, config.learner
+        return {"gradient_steps_per_run": None if updates is None else updates * hyper.passes * hyper.minibatches}
 
     def __init__(self, config: COMAConfig, spec: EnvSpec, rng: Streams, rt: Runtime) -> None:
         self.config, self.spec, self.runs, self.acting = config, spec, len(rng.seeds), rt.toggles.acting
@@ -124,10 +189,7 @@ class COMA(Learner):
         return first + (last - first) * (self.count / self.config.explore_updates).clamp_max(1)
 
     def policy(self, spec: EnvSpec, explore: bool = False) -> Policy:
-        """Return the policy in training, for a team of any size, with or without exploration.
-
-        It evaluates all agents at once or, with ``acting=loop``, in turn.
-        """
+        """Return the policy in training, for a team of any size, with or without exploration."""
         require_same_task(self.spec, spec)
 
         @torch.no_grad()
@@ -266,13 +328,13 @@ def choose(
     return sample_in_turn(logits, obs.legal, obs.target_cell, noise, explore)
 
 
-def load_policy(config: COMAConfig, trained: EnvSpec, team: EnvSpec, parameters: Float[Tensor, "R 1 P"]) -> Policy:
-    """Return the policy of saved parameters, for a team that may differ in size from the one trained."""
-    require_same_task(trained, team)
-    net = networks(config, trained)[0]
+def learner_bytes(config: Settings) -> int:
+    """Return a lower bound of the learner's memory (bytes): networks, and the activations of one minibatch."""
+    spec, hyper = config.env.spec, config.learner
+    actor, critic = networks(hyper, spec)
+    rows = -(-spec.horizon * config.source.worlds // hyper.minibatches) * spec.agents
+    activations = rows * hyper.width * spec.side**2 * len(hyper.kernels)
+    return 4 * config.run.runs * (4 * actor.count + 5 * critic.count + activations)
 
-    @torch.no_grad()
-    def act(obs: MapObs, noise: Tensor | None) -> Tensor:
-        return choose(net, parameters[:, 0], obs, noise, 0.0)
 
-    return act
+LEARNERS.register("coma", COMA)

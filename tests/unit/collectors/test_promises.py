@@ -11,8 +11,8 @@ from torch import Tensor
 from tests.support import sighted
 from tests.support.fixtures_config import tiny
 from tests.support.lockstep import ThreadRank, together
-from uavlab.collectors import entries
-from uavlab.collectors.entries import SURVEY_STEPS, SURVEY_WORLDS, survey, world_bytes
+from uavlab.collectors import world_source
+from uavlab.collectors.world_source import SURVEY_STEPS, SURVEY_WORLDS, survey, world_bytes
 from uavlab.core.errors import ConfigError
 from uavlab.core.registry import COLLECTORS
 from uavlab.core.rng import Streams
@@ -20,8 +20,8 @@ from uavlab.core.types import EnvSpec, Scale, leaves
 from uavlab.envs.leader_follower.env import LeaderFollower, State
 from uavlab.experiment import build
 from uavlab.experiment.config import configure
-from uavlab.learners.masac.batched import MASAC
-from uavlab.learners.ppo.recurrent import TeamMemoryPolicy
+from uavlab.learners.masac.masac import MASAC
+from uavlab.learners.ppo.networks import TeamMemoryPolicy
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import TOGGLES
 
@@ -36,10 +36,10 @@ def test_the_bytes_of_a_world() -> None:
 
 def test_the_pace_counts_agent_steps_of_an_update() -> None:
     config = tiny(worlds=4, world_steps=5, runs=2, followers=2)
-    assert config.task.collector.pace(config) == (4 * 5 * 2 * 3, "agent-steps")
+    assert config.task.collector.data_per_update(config) == (4 * 5 * 2 * 3, "agent-steps")
     missions = configure("mapping_quick", {"worlds": 2})
     moves = 2 * missions.env.spec.horizon * missions.env.spec.agents
-    assert missions.task.collector.pace(missions) == (moves, "agent-steps")
+    assert missions.task.collector.data_per_update(missions) == (moves, "agent-steps")
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_survey_gives_constant_features_scale_one() -> None:
 def test_what_is_seen_beside_maps_is_surveyed(features: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sighted, "FEATURES", features)
     config = SimpleNamespace(env=sighted.Sighted(features=features > 0))
-    scale = COLLECTORS["fixed_length"].data(config, Streams((3, 8)), Runtime())
+    scale = COLLECTORS["fixed_length"].measure_inputs(config, Streams((3, 8)), Runtime())
     assert (0 if scale is None else scale.center.shape[-1]) == features
 
 
@@ -145,9 +145,9 @@ def test_ranks_survey_all_their_worlds_together(monkeypatch: pytest.MonkeyPatch)
         rng.own = rank.rank
         return survey(ENV, rng, rank)
 
-    monkeypatch.setattr(entries, "random_actions", lambda spec, rng, name, obs: still(spec, obs))
+    monkeypatch.setattr(world_source, "random_actions", lambda spec, rng, name, obs: still(spec, obs))
     halves, mutant = together(half), together(half, deaf=frozenset({"survey"}))
-    monkeypatch.setattr(entries, "SURVEY_WORLDS", 2 * SURVEY_WORLDS)
+    monkeypatch.setattr(world_source, "SURVEY_WORLDS", 2 * SURVEY_WORLDS)
     whole = survey(ENV, Streams((3, 8), dtype=torch.float64))
     for scale in halves:
         close(scale.center, whole.center)

@@ -12,7 +12,7 @@ from uavlab.collectors.on_policy import OnPolicyCollector, RolloutConfig
 from uavlab.core.errors import ConfigError
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, MapObs, Rollout, tree_map
-from uavlab.learners.coma.algorithm import COMA, COMAConfig, critic_maps, load_policy
+from uavlab.learners.coma import COMA, COMAConfig, critic_maps
 from uavlab.runtime.grad_step import ADAM_EPS
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
@@ -232,10 +232,10 @@ def test_what_others_choose_is_drawn_where_they_are() -> None:
 def test_a_load_policy_flies_teams_of_any_size_and_no_other_maps() -> None:
     learner, rng, _ = build()
     bigger = replace(TINY_MISSION, uavs=5)
-    policy = load_policy(CONFIG, TINY_MISSION.spec, bigger.spec, learner.parameters())
+    policy = COMA.load_policy(CONFIG, TINY_MISSION.spec, bigger.spec, learner.parameters())
     obs = bigger.observe(bigger.initial(rng.uniform("start", 2, bigger.initial_noise)[0]))
     action = policy(tree_map(lambda leaf: leaf[None], obs), None)
     assert action.shape == (1, 2, 5)
     smaller = replace(TINY_MISSION, lattice=6)
     with pytest.raises(ConfigError, match=r"7 channels of side 5, 0 features, 6 moves.*side 6"):
-        load_policy(CONFIG, TINY_MISSION.spec, smaller.spec, learner.parameters())
+        COMA.load_policy(CONFIG, TINY_MISSION.spec, smaller.spec, learner.parameters())

@@ -23,30 +23,269 @@ Source:
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from annotated_types import Ge, Gt, Le
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from uavlab.core.groups import padded_actions
-from uavlab.core.protocols import Learner, Policy
+from uavlab.core.errors import ConfigError
+from uavlab.core.portable import Portable
+from uavlab.core.protocols import Policy
+from uavlab.core.registry import Resume, Settings
 from uavlab.core.rng import Streams
-from uavlab.core.types import Batch, EnvSpec, Steps, Update, tensors, tree_map
-from uavlab.learners.ppo.acting import Team, act_with_memory, choose_actions, evaluate_actions, make_policy, make_team
-from uavlab.learners.ppo.config import MAPPOConfig
-from uavlab.learners.ppo.networks import EntityTeam
-from uavlab.learners.ppo.recurrent import Memory, RecurrentTeam, Sequences, sequences_of
+from uavlab.core.symptoms import Entropy, Range, Symptoms, higher, longer_view, lower, move_range, times
+from uavlab.core.types import Batch, EnvSpec, Steps, Update, legal_of, own_actions, padded_actions, tensors, tree_map
+from uavlab.learners.learner import Learner
+from uavlab.learners.ppo.networks import (
+    EntityTeam,
+    MapTeam,
+    Memory,
+    RecurrentTeam,
+    Sequences,
+    TeamMemoryPolicy,
+    VectorTeam,
+    sequences_of,
+)
+from uavlab.nets.assignment import assign_networks, require_same_task
 from uavlab.nets.attention import LARGE
 from uavlab.nets.mlp import add_noise, append_stds, factorised_noise
-from uavlab.ops.action_sampling import open_moves_of
+from uavlab.ops.action_sampling import (
+    HALF_LOG_2PI,
+    masked_policy,
+    open_moves_of,
+    sample_moves,
+    squashed_gaussian,
+    squashed_log_prob,
+    without_padding,
+)
 from uavlab.ops.minibatches import minibatches
 from uavlab.ops.returns import generalized_advantages
 from uavlab.ops.schedules import linear
 from uavlab.runtime.grad_step import Rows
+from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.runtime.runtime import Runtime
+
+
+@dataclass(frozen=True)
+class MAPPOConfig:
+    """Hyper-parameters.
+
+    Attributes:
+        critic: What critics observe, and whose they are: ``central``, all agents, a critic for each agent; ``shared``,
+            the same, one critic for all agents of a group, whose value is the mean of theirs and costs one evaluation;
+            or ``own``, one agent alone, shared as actors are, which is IPPO. On maps one critic serves all agents
+            anyway, by an evaluation for each, and ``shared`` is refused; a ``central`` one sees an agent's maps, the
+            team's, and the features of all agents.
+        hidden: Width of the hidden layers.
+        memory: Units of a GRU after the hidden layers of actors and critics, on vectors; 0 for policies without memory.
+        layers: Layers of attention where observations list entities; 0 for dense layers.
+        heads: Heads of attention; ``hidden`` is a multiple.
+        positions: Whether attention sees how entities lie from each other.
+        width: Channels of each convolution, on maps.
+        kernels: Side of each convolution's kernel (cells), on maps.
+        share: Whether interchangeable agents share one actor; otherwise each agent has its own. On maps all share.
+        gamma: Discount per step.
+        lam: Lambda of the advantages: 0 for one-step errors, 1 for Monte Carlo returns.
+        lr: Adam's learning rate of the actors.
+        critic_lr: Adam's learning rate of the critics.
+        lr_to: Share of both rates that is left after ``lr_updates``; None for constant rates.
+        lr_updates: Updates over which the rates change linearly.
+        clip: Largest gradient norm of an actor, and of a critic.
+        clip_ratio: Range around 1 within which the ratio of probabilities is rewarded.
+        target_kl: Distance from the old policy (nats) at which the actor's steps of an update end; 0 for no limit.
+        epochs: Passes of an update over its batch.
+        minibatches: Minibatches of each pass, with one gradient step each; ``auto`` for a number by the entities of the
+            task.
+        entropy: Initial weight of the policy's entropy in the actor's loss.
+        entropy_to: Final weight of the entropy.
+        entropy_updates: Updates over which the weight changes linearly.
+        noisy: Whether an update's rows are collected, and learned from, with noise on the weights of each actor's last
+            layer, drawn once for them; its standard deviations are learned. Scored, saved and exported policies are
+            without it.
+        log_std_low: Smallest log standard deviation of the Gaussian before squashing.
+        log_std_high: Largest log standard deviation; above about 0 squashed actions crowd at the ends of their range.
+    """
+
+    critic: Literal["central", "shared", "own"] = "central"
+    hidden: Annotated[int, Ge(1), Le(4096)] = 128
+    memory: Annotated[int, Ge(0), Le(4096)] = 0
+    layers: Annotated[int, Ge(0), Le(64)] = 2
+    heads: Annotated[int, Ge(1), Le(64)] = 4
+    positions: bool = True
+    width: Annotated[int, Ge(1), Le(4096)] = 32
+    kernels: tuple[Annotated[int, Ge(1), Le(64)], ...] = (5, 4, 4)
+    share: bool = True
+    gamma: Annotated[float, Ge(0), Le(1), Resume.YES] = 0.95
+    lam: Annotated[float, Ge(0), Le(1), Resume.YES] = 0.95
+    lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 1e-3
+    critic_lr: Annotated[float, Gt(0), Le(1), Resume.YES] = 1e-3
+    lr_to: Annotated[Annotated[float, Ge(0), Le(1)] | None, Resume.YES] = None
+    lr_updates: Annotated[int, Ge(1), Le(10**9), Resume.YES] = 1000
+    clip: Annotated[float, Gt(0), Le(1e6), Resume.YES] = 0.5
+    clip_ratio: Annotated[float, Gt(0), Le(1), Resume.YES] = 0.2
+    target_kl: Annotated[float, Ge(0), Le(100), Resume.YES] = 0.05
+    epochs: Annotated[int, Ge(1), Le(1000)] = 5
+    minibatches: Annotated[int, Ge(1), Le(1000)] = 4
+    entropy: Annotated[float, Ge(0), Le(10), Resume.YES] = 0.01
+    entropy_to: Annotated[float, Ge(0), Le(10), Resume.YES] = 0.0
+    entropy_updates: Annotated[int, Ge(1), Le(10**9), Resume.YES] = 1000
+    noisy: bool = False
+    log_std_low: Annotated[float, Ge(-20), Le(-0.1)] = -2.5
+    log_std_high: Annotated[float, Ge(0), Le(4)] = 0.0
+
+    labels: ClassVar[dict[str, str]] = {
+        "lr": "learning rate",
+        "critic_lr": "learning rate of critics",
+        "gamma": "discount",
+        "lam": "λ of advantages",
+    }
+
+
+@dataclass(frozen=True)
+class IPPOConfig(MAPPOConfig):
+    """The hyper-parameters of ``MAPPOConfig``, with critics that observe one agent."""
+
+    critic: Literal["own"] = "own"
+
+
+Team = VectorTeam | MapTeam | RecurrentTeam
+MEAN_BOUND = 3.0  # of a Gaussian before squashing: beyond, actions round to the border and gradients explode
+
+
+def make_team(config: MAPPOConfig, trained: EnvSpec, spec: EnvSpec) -> Team:
+    """Return the networks of a team with ``spec``, which may differ in size from the one trained."""
+    central = config.critic != "own"
+    if trained.side:
+        if config.memory:
+            raise ConfigError(f"memory: got {config.memory}; a team that observes maps has no memory; set memory=0.")
+        if config.critic == "shared":
+            raise ConfigError(
+                "critic: got shared; on maps all agents have one critic anyway, which sees the maps of each agent and "
+                "so has a value for each; expected critic=central or critic=own where agents observe maps."
+            )
+        require_same_task(trained, spec)
+        return MapTeam(spec, config.width, config.kernels, config.hidden, central)
+    if spec.entities and config.layers:
+        if config.memory:
+            raise ConfigError(
+                f"memory: got {config.memory}; attention has none: set memory=0, or layers=0 for a recurrent network."
+            )
+        return entity_team(config, trained, spec, central)
+    outputs, networks = spec.choices or 2 * spec.action, assign_networks(trained, spec, config.share)
+    critics = tuple(range(spec.agents)) if central else networks
+    if config.critic == "shared":
+        critics = assign_networks(trained, spec, share=True)
+    if config.memory:
+        return RecurrentTeam(spec.obs, outputs, config.hidden, networks, critics, central, config.memory)
+    return VectorTeam(spec.obs, outputs, config.hidden, networks, critics, central)
+
+
+def entity_team(config: MAPPOConfig, trained: EnvSpec, spec: EnvSpec, central: bool) -> EntityTeam:
+    """Return the networks of one agent that observes entities, of which there may be other numbers than in training."""
+    before, now = trained.entities, spec.entities
+    if before is None or now is None or (before.features, before.moves) != (now.features, now.moves) or spec.agents > 1:
+        raise ConfigError(
+            f"policy: trained on {before}, to be used with {now} and {spec.agents} agents; expected one agent, and "
+            "entities of the same features and moves."
+        )
+    if config.hidden % config.heads:
+        raise ConfigError(f"hidden: got {config.hidden}; expected a multiple of heads, {config.heads}.")
+    one = (0,)
+    size = config.hidden, one, one, central, now, config.heads, config.layers
+    return EntityTeam(spec.obs, spec.choices, *size, config.positions)
+
+
+def evaluate_actions(
+    config: MAPPOConfig,
+    out: Float[Tensor, "R N A E"],
+    obs: Any,
+    action: Tensor,
+    padding: Bool[Tensor, "A D"] | None = None,
+) -> tuple[Float[Tensor, "R N A"], Float[Tensor, "R N A"]]:
+    """Return log densities of actions and entropies of the policy; of a squashed Gaussian those before squashing."""
+    if action.is_floating_point():
+        mean, log_std = split_gaussian(config, out)
+        log_prob = squashed_log_prob(mean, log_std, action, padding)
+        return log_prob, without_padding(log_std + HALF_LOG_2PI + 0.5, padding).sum(-1)
+    chance = masked_policy(out, open_moves_of(obs, action), 0.0)
+    log_prob = chance.clamp_min(1e-12).log()
+    return log_prob.gather(-1, action[..., None])[..., 0], -(chance * log_prob).sum(-1)
+
+
+def split_gaussian(config: MAPPOConfig, out: Float[Tensor, "*lead E"]) -> tuple[Tensor, Tensor]:
+    """Split an actor's output into means and log standard deviations, both bounded smoothly."""
+    mean, log_std = out.chunk(2, -1)
+    middle, half = (config.log_std_low + config.log_std_high) / 2, (config.log_std_high - config.log_std_low) / 2
+    return MEAN_BOUND * torch.tanh(mean / MEAN_BOUND), middle + half * torch.tanh((log_std - middle) / half)
+
+
+def choose_actions(
+    team: VectorTeam | MapTeam,
+    config: MAPPOConfig,
+    theta: Tensor,
+    obs: Any,
+    noise: Tensor | None,
+    one_by_one: bool,
+    padding: Bool[Tensor, "A D"] | None = None,
+) -> Tensor:
+    """Sample the actions of all agents; without ``noise`` return means, or the most probable moves."""
+    return sample_actions(config, (team.act_in_turn if one_by_one else team.act)(theta, obs), obs, noise, padding)
+
+
+def act_with_memory(
+    team: RecurrentTeam,
+    config: MAPPOConfig,
+    theta: Tensor,
+    obs: Any,
+    noise: Tensor | None,
+    memory: Float[Tensor, "R N A M"],
+    one_by_one: bool,
+    padding: Bool[Tensor, "A D"] | None = None,
+) -> tuple[Tensor, Float[Tensor, "R N A M"]]:
+    """Sample the actions of all agents as ``choose_actions`` does; return their memory, too."""
+    out, memory = team.act_once(theta, obs, memory, one_by_one)
+    return sample_actions(config, out, obs, noise, padding), memory
+
+
+def sample_actions(
+    config: MAPPOConfig,
+    out: Float[Tensor, "R N A E"],
+    obs: Any,
+    noise: Tensor | None,
+    padding: Bool[Tensor, "A D"] | None = None,
+) -> Tensor:
+    """Sample actions from the outputs of actors; without ``noise`` return means, or the most probable moves."""
+    if legal_of(obs) is not None:
+        return sample_moves(out, obs, noise)
+    mean, log_std = split_gaussian(config, out)
+    if noise is None:
+        return without_padding(torch.tanh(mean), padding)
+    return squashed_gaussian(mean, log_std, noise, padding)[0]
+
+
+def make_policy(
+    function: Callable[..., Any],
+    team: Team,
+    config: MAPPOConfig,
+    theta: Tensor,
+    padding: Bool[Tensor, "A D"] | None,
+    one_by_one: bool = False,
+) -> Policy:
+    """Return the policy of a team that acts by ``function``: ``choose_actions``, or ``act_with_memory``."""
+
+    @torch.no_grad()
+    def act(obs: Any, noise: Tensor | None, *memory: Tensor) -> Any:
+        return function(team, config, theta, obs, noise, *memory, one_by_one, padding)
+
+    if isinstance(team, RecurrentTeam):
+        return TeamMemoryPolicy(act, theta, len(team.networks), team.memory)
+    return act
+
 
 # Moving moments of returns, by which critics learn normalised values. Rows that are not live do not count.
 MEMORY = 0.9  # weight of the past in the moving moments of returns, per update
@@ -132,6 +371,47 @@ class Samples:
     critic_weight: Float[Tensor, "R N A"]
 
 
+def entropy_range(config: MAPPOConfig, spec: EnvSpec) -> Range:
+    """Return the range of an agent's entropy: of moves, or of Gaussians before squashing, whose width is bounded.
+
+    Of agents with different numbers of action dimensions, it is the range of the mean over actors.
+    """
+    if spec.choices:
+        return move_range(spec)
+    own = fmean(dict(zip(make_team(config, spec, spec).networks, own_actions(spec), strict=True)).values())
+    low, high = (own * (end + HALF_LOG_2PI + 0.5) for end in (config.log_std_low, config.log_std_high))
+    return Range(low, high)
+
+
+SYMPTOMS = Symptoms(
+    entropy=Entropy("entropy", entropy_range, "entropy_limit"),
+    loss="critic_loss",
+    returns="return",
+    remedies={
+        "entropy_high": (
+            times("entropy", 0.1, least=1e-4),
+            times("entropy_to", 0.1, least=1e-4),
+            times("lr", 3, most=1e-2),
+        ),
+        "entropy_low": (
+            lower("lr", 3e-3, 3e-4),
+            times("entropy", 10, least=0.01, most=0.1),
+            times("entropy_to", 10, least=0.01, most=0.1),
+            times("lr", 0.3, least=1e-6),
+        ),
+        "loss_grows": (lower("gamma", 0.99, 0.99), times("critic_lr", 0.3, least=1e-6)),
+        "scores_still": (higher("lr", 1e-4, 3e-4), longer_view(), times("lr", 3, most=1e-2)),
+    },
+)
+
+
+def learner_bytes(config: Settings) -> int:
+    """Return a lower bound of the learner's memory (bytes): networks with gradients and two moments."""
+    team = make_team(config.learner, config.env.spec, config.env.spec)
+    actors, critics = (len(set(each)) for each in (team.networks, team.critics))
+    return 16 * config.run.runs * (actors * team.actor_net.count + critics * team.critic_net.count)
+
+
 class PPO(Learner):
     """A learner over R runs; its state is two matrices with a row for each network, two Adams, moments and a count.
 
@@ -140,20 +420,49 @@ class PPO(Learner):
     """
 
     local = ("critic_memory",)
+    settings: ClassVar[type[MAPPOConfig]] = MAPPOConfig
+    collector = "fixed_length"
+    inapplicable: ClassVar[dict[str, str]] = {"update": "this learner updates all agents at once; use update=batched"}
+    portable = Portable(
+        layers=lambda config, spec: make_team(config, spec, spec).actor_net.by_layer,
+        memory=lambda config: config.memory,
+    )
+    symptoms = SYMPTOMS
+
+    @classmethod
+    def build(cls, config: Settings, inputs: Any, rng: Streams, rt: Runtime) -> "PPO":
+        require_memory(learner_bytes(config), "learner", "width, hidden, worlds or runs", rt.device)
+        return cls(config.learner, config.env.spec, inputs, rng, rt, config.source.worlds)
+
+    @classmethod
+    def load_policy(cls, hyper: Any, trained: Any, spec: Any, parameters: Float[Tensor, "R K P"]) -> Policy:
+        team, theta = make_team(hyper, trained, spec), parameters.flatten(0, 1)
+        padding = padded_actions(spec, parameters.device)
+        return make_policy(act_with_memory if hyper.memory else choose_actions, team, hyper, theta, padding)
+
+    @classmethod
+    def unsupported(cls, spec: Any) -> str | None:
+        if spec is None:  # ``check_env`` reports a class without a spec
+            return None
+        return None if isinstance(spec, EnvSpec) else "it has no team of agents"
+
+    @classmethod
+    def require_same(cls, hyper: Any, trained: Any, spec: Any) -> None:
+        make_team(hyper, trained, spec)
+
+    @classmethod
+    def plan(cls, config: Settings) -> dict[str, Any]:
+        updates, hyper = config.run.updates, config.learner
+        return {"gradient_steps_per_run": None if updates is None else updates * hyper.epochs * hyper.minibatches}
+
+    @classmethod
+    def assign_networks(cls, hyper: Any, spec: Any) -> tuple[int, ...]:
+        return make_team(hyper, spec, spec).networks
 
     def __init__(
         self, config: MAPPOConfig, spec: EnvSpec, inputs: Any, rng: Streams, rt: Runtime, worlds: int = 1
     ) -> None:
-        """Draw the initial parameters.
-
-        Args:
-            config: Hyper-parameters.
-            spec: Shapes of the environment.
-            inputs: Mean and spread of observations that are vectors.
-            rng: Random streams of the runs.
-            rt: Runtime.
-            worlds: Worlds of each run (W).
-        """
+        """Draw the initial parameters; ``inputs`` is mean and spread of observations that are vectors."""
         self.config, self.spec, self.runs, self.acting = config, spec, len(rng.seeds), rt.toggles.acting
         self.ranks = rt.ranks
         self.team, self.padding = make_team(config, spec, spec), padded_actions(spec, rng.device)
@@ -253,10 +562,7 @@ class PPO(Learner):
         data: Steps,
         memory: Memory | None = None,
     ) -> tuple[Samples, Moments, Float[Tensor, "R W C M"] | None]:
-        """Compute advantages, normalised returns and old log densities of all rows, and the new moments of returns.
-
-        With memory, the third result is what critics remember after the last step.
-        """
+        """Compute the samples, the new moments of returns and, with memory, what critics remember at the end."""
         config, team, time = self.config, self.team, 1
         if memory is not None:
             data, time = tree_map(lambda leaf: leaf.transpose(1, 2), data), 2  # worlds are rows
@@ -349,6 +655,12 @@ class PPO(Learner):
         return {**critics, **actors, "critic_norm": critic_norm.view(self.runs, -1).amax(1), "actor_norm": norm}
 
 
+class IPPO(PPO):
+    """PPO with critics of one agent, by its other defaults."""
+
+    settings = IPPOConfig
+
+
 def steps_of(rows: Samples) -> Samples:
     """Return the steps of worlds as rows; rows without memory are steps."""
     if not isinstance(rows.obs, Sequences):
@@ -357,10 +669,7 @@ def steps_of(rows: Samples) -> Samples:
 
 
 def means_of_steps(steps: Sequence[Mapping[str, Tensor]], taken: Bool[Tensor, "S R K"]) -> dict[str, Tensor]:
-    """Return the mean of each metric over the steps of an update; those of K actors over the steps that were kept.
-
-    ``step_share`` (R K) is the share of steps that were kept.
-    """
+    """Return the mean of each metric over the steps of an update; those of K actors over the steps that were kept."""
     counts = taken.sum((0, 2)).clamp_min(1)
     metrics = {"step_share": taken.to(steps[0]["kl"].dtype).mean(0)}
     for name in steps[0]:
