@@ -29,17 +29,11 @@ ROUNDING = 1e-4  # of a value: these integers let a bound be this much too high
 
 @dataclass(frozen=True)
 class Solution:
-    """Decisions in a world, and how good they are.
+    """Decisions in a world, and how good they are."""
 
-    Attributes:
-        moves: Numbers of moves, in order.
-        value: Value of these decisions by ``Assignment.score``.
-        bound: What no decisions can exceed.
-    """
-
-    moves: tuple[int, ...]
-    value: float
-    bound: float
+    moves: tuple[int, ...]  # their numbers, in order
+    value: float  # by ``Assignment.score``
+    bound: float  # what no decisions can exceed
 
 
 class Route:
@@ -127,9 +121,6 @@ class Bounded:
 
     ``bound`` is what no decisions can exceed, ``gap`` how far the solution is below it, and ``optimal`` whether that is
     no more than ``ROUNDING``: then no decisions are better.
-
-    Attributes:
-        env: The task.
     """
 
     env: Assignment
