@@ -32,16 +32,12 @@ MASKS = {torch.bool, torch.uint8}
 
 
 class HostSyncs(TorchDispatchMode):
-    """Records the lines of an environment's methods, or of what they call, at which a GPU would wait for the host.
-
-    Attributes:
-        places: What each does, by file and line.
-    """
+    """Records the lines of an environment's methods, or of what they call, at which a GPU would wait for the host."""
 
     def __init__(self, env: Env) -> None:
         super().__init__()
         self.env = env
-        self.places: dict[str, str] = {}
+        self.places: dict[str, str] = {}  # what each line does, by file and line
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         if reason := reason_of(func, args):
@@ -69,7 +65,6 @@ def reason_of(func: Any, args: tuple) -> str:
 
 FUNCTIONS = ("initial", "transition", "observe", "reward", "terminated", "measure")
 DOUBLE_STEPS = 20  # in float64, where only types are checked
-
 
 Range = tuple[float, float, float]
 """Least number, mean and largest number."""
@@ -134,9 +129,7 @@ class EnvReport:
 @lru_cache
 def check_form(env: Env) -> None:
     """Check members, metrics and one step of two worlds, as ``uavlab.start`` does for every new run."""
-    _check_parameters(env)
-    _check_metrics(env)
-    _check_chance(env)
+    _check_members(env)
     CheckedRollout(env, 2, "random", torch.float32).step()
 
 
@@ -156,16 +149,13 @@ def check_env(env: Env | str, worlds: int = 7, steps: int = 300) -> EnvReport:
         ConfigError: The environment breaks the contract, or ``worlds`` or ``steps`` is too small.
     """
     if worlds < 2 or steps < 1:
-        refuse("check_env", f"worlds={worlds}, steps={steps}", "worlds >= 2 and steps >= 1", "Leave out both.")
+        refuse("check_env", f"worlds={worlds}, steps={steps}", "worlds >= 2 and steps >= 1, or neither")
     if isinstance(env, str):
         require_known("environment", env, ENVIRONMENTS, "check_env: ")
         return check_env(ENVIRONMENTS[env].kind(), worlds, steps)
     if isinstance(env, type):
-        do = f"Call check_env({env.__name__}())."
-        refuse("check_env", f"the class {env.__name__}", "an object of it", do)
-    _check_parameters(env)
-    _check_metrics(env)
-    _check_chance(env)
+        refuse("check_env", f"the class {env.__name__}", f"an object of it: check_env({env.__name__}())")
+    _check_members(env)
     counts: Counter[str] = Counter()
     random: list[dict[str, Tensor]] = []
     returns: list[float] = []
@@ -233,41 +223,40 @@ def _syncs(env: Env) -> tuple[str, ...]:
     return tuple(f"{place} {reason}" for place, reason in syncs.places.items())
 
 
-def _check_parameters(env: Env) -> None:
+def _check_members(env: Env) -> None:
+    """Check what an environment has before it is stepped."""
     name = type(env).__name__
     for member in ("spec", "metrics", "score", *FUNCTIONS):
         if not hasattr(env, member):
-            refuse(name, f"no {member}", f"{', '.join(FUNCTIONS)}, spec, metrics and score", "Add it.")
+            refuse(name, f"no {member}", f"{', '.join(FUNCTIONS)}, spec, metrics and score")
     if not is_frozen(env):
-        do = "Put @dataclass(frozen=True) on it."
-        refuse(name, "a class that can change", "a frozen dataclass of parameters", do)
+        refuse(name, "a class that can change", "parameters of a class with @dataclass(frozen=True) on it")
     try:
         hash(env)
     except TypeError as error:
-        refuse(name, f"{error}", "hashable parameters", "Use tuples instead of lists, dicts and arrays.")
-    spec = env.spec
-    if not isinstance(spec, EnvSpec):
-        refuse(f"{name}.spec", type(spec).__name__, "an EnvSpec", "Return uavlab.core.types.EnvSpec(...).")
+        refuse(name, f"{error}", "hashable parameters: tuples instead of lists, dicts and arrays")
+    if not isinstance(env.spec, EnvSpec):
+        refuse(f"{name}.spec", type(env.spec).__name__, "uavlab.EnvSpec(...)")
+    _check_spec(f"{name}.spec", env.spec)
+    _check_metrics(env)
+    if hasattr(env, "check_chance"):
+        env.check_chance()  # compares copies of the environment; that they differ is no violation
+
+
+def _check_spec(where: str, spec: EnvSpec) -> None:
     least = {"agents": 1, "obs": 1, "action": 1, "horizon": 1, "initial_noise": 0, "step_noise": 0}
     least |= {"choices": 0, "team": 0, "side": 0, "features": 0}
     for field, low in least.items():
         value = getattr(spec, field)
         if type(value) is not int or value < low:
-            refuse(f"{name}.spec.{field}", repr(value), f"a whole number from {low} up", "Correct the spec.")
+            refuse(f"{where}.{field}", repr(value), f"a whole number from {low} up")
     if spec.features and not spec.side:
-        do = "Without maps count them in obs."
-        refuse(f"{name}.spec.features", f"{spec.features} with side=0", "0 where agents observe no maps", do)
+        refuse(f"{where}.features", f"{spec.features} with side=0", "0 where agents observe no maps: count them in obs")
     if not (isinstance(spec.dt, (int, float)) and 0 < spec.dt < math.inf):
-        refuse(f"{name}.spec.dt", repr(spec.dt), "a positive, finite number of seconds", "Correct the spec.")
+        refuse(f"{where}.dt", repr(spec.dt), "a positive, finite number of seconds")
     if not isinstance(spec.groups, tuple) or len(spec.groups) != spec.agents:
-        expected = f"a tuple of {spec.agents} labels, one per agent"
-        refuse(f"{name}.spec.groups", repr(spec.groups), expected, "Agents with equal labels are interchangeable.")
-
-
-def _check_chance(env: Env) -> None:
-    """Compare the copies of an environment that has some; that they differ is no violation."""
-    if hasattr(env, "check_chance"):
-        env.check_chance()
+        expected = f"a tuple of {spec.agents} labels, equal ones for agents that are interchangeable"
+        refuse(f"{where}.groups", repr(spec.groups), expected)
 
 
 def _check_metrics(env: Env) -> None:
@@ -275,27 +264,25 @@ def _check_metrics(env: Env) -> None:
     names = list(common)
     for metric in env.metrics:
         if not isinstance(metric, Metric):
-            refuse(where, repr(metric), "Metric objects", "Use uavlab.core.types.Metric(name, over).")
+            refuse(where, repr(metric), "Metric objects: uavlab.Metric(name, over)")
         if metric.name in names:
-            do = f"Choose another name; {', '.join(common)} are measured for every environment."
-            refuse(where, f"{metric.name!r} twice", "every name once", do)
+            expected = f"every name once; {', '.join(common)} are measured for every environment"
+            refuse(where, f"{metric.name!r} twice", expected)
         if metric.over not in ("last", "mean", "sum", "outcome") or metric.better not in ("high", "low"):
-            expected = "over 'last', 'mean', 'sum' or 'outcome' and better 'high' or 'low'"
-            refuse(where, repr(metric), expected, "Correct the metric.")
+            refuse(where, repr(metric), "over 'last', 'mean', 'sum' or 'outcome' and better 'high' or 'low'")
         names.append(metric.name)
     _check_score(f"{type(env).__name__}.score", env.score, names)
     of_groups, groups = getattr(env, "group_scores", {}), [part.name for part in env.spec.parts]
     if of_groups and (not isinstance(of_groups, Mapping) or set(of_groups) != set(groups)):
-        do = "Name each group once, or leave group_scores out."
-        refuse(f"{type(env).__name__}.group_scores", repr(of_groups), f"a score for each of {groups}", do)
+        refuse(f"{type(env).__name__}.group_scores", repr(of_groups), f"a score for each of {groups}, or none")
     for group, score in of_groups.items():
         _check_score(f"{type(env).__name__}.group_scores[{group!r}]", score, names)
 
 
 def _check_score(where: str, score: Any, names: Sequence[str]) -> None:
     if not isinstance(score, Mapping) or not score:
-        do = "Weigh at least one: the best policy of a run is selected by this sum."
-        refuse(where, repr(score), f"weights of {', '.join(names)}", do)
+        expected = f"weights of some of {', '.join(names)}: the best policy of a run is selected by this sum"
+        refuse(where, repr(score), expected)
     for name, weight in score.items():
         if name not in names or not (isinstance(weight, (int, float)) and math.isfinite(weight)):
-            refuse(where, f"{name!r}: {weight!r}", f"finite weights of {', '.join(names)}", "Weigh what is measured.")
+            refuse(where, f"{name!r}: {weight!r}", f"finite weights of what is measured: {', '.join(names)}")

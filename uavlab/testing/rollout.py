@@ -26,9 +26,9 @@ DTYPES = {  # of results whose type differs from that of the noise
 TOLERANCE = 1e-4  # relative and absolute; rounding depends on the batch size
 
 
-def refuse(where: str, got: str, expected: str, do: str) -> NoReturn:
-    """Raise a ConfigError about one place."""
-    raise ConfigError(f"{where}: got {got}; expected {expected}. {do}")
+def refuse(where: str, got: str, expected: str) -> NoReturn:
+    """Raise a ConfigError about one place; what is ``expected`` names the next step where it does not say it."""
+    raise ConfigError(f"{where}: got {got}; expected {expected}.")
 
 
 class CheckedRollout:
@@ -51,7 +51,9 @@ class CheckedRollout:
         """Take and check one step; return all results by name."""
         state, action, noise = self.state, self.action(), self.draw(self.spec.step_noise)
         after, results = self.results(state, action, noise)
-        self.check_types(results)
+        self.check_results(results)
+        self.check_metrics(results)
+        self.check_padding(results)
         self.check_successor(state, after)
         self.check_alias(state, after, results)
         world = self.alone()
@@ -74,8 +76,8 @@ class CheckedRollout:
         for name, value in self.step().items():
             if not torch.equal(value, first[name]) and not self.is_noticed(name, "on a second rollout"):
                 self.number -= 1  # the message refers to the step just taken
-                do = "Draw all randomness from the noise that is passed in, and keep nothing between calls."
-                self.refuse(name, "other numbers on a second rollout", "the same from equal noise", do)
+                expected = "equal ones from equal noise: draw nothing else at random, and keep nothing between calls"
+                self.refuse(name, "other numbers on a second rollout", expected)
 
     def draw_states(self, count: int) -> Any:
         """Create and check a new state for every world, of which ``count`` are used."""
@@ -84,8 +86,7 @@ class CheckedRollout:
         self.check_state("initial", state, self.worlds)
         step = getattr(state, "step", None)
         if not isinstance(step, Tensor) or step.dtype != torch.int64 or step.shape != (self.worlds,) or step.any():
-            do = "Give the state a field step that starts at zero."
-            self.refuse("initial.step", f"{step}", "one int64 zero per world", do)
+            self.refuse("initial.step", f"{step}", "a field step of the state with one int64 zero per world")
         world = self.alone()
         self.check_alone(_named("initial", state), _named("initial", self.call("initial", noise[world])))
         self.counts.update(started=count)
@@ -95,15 +96,14 @@ class CheckedRollout:
         """Call every function of one step; return the next state, and all tensors by name."""
         after = self.call("transition", state, action, noise)
         self.check_state("transition", after, len(action))
-        figures, expected = self.call("measure", state, action, after), {m.name for m in self.env.metrics}
-        if not isinstance(figures, dict) or set(figures) != expected:
+        figures, names = self.call("measure", state, action, after), {m.name for m in self.env.metrics}
+        if not isinstance(figures, dict) or set(figures) != names:
             got = f"keys {sorted(figures)}" if isinstance(figures, dict) else type(figures).__name__
-            do = "Keep measure and metrics in step."
-            self.refuse("measure", got, f"keys {sorted(expected)} as in metrics", do)
+            self.refuse("measure", got, f"keys {sorted(names)} as in metrics")
         obs, kind = self.call("observe", after), observation_type(self.spec)
         if not isinstance(obs, kind):
-            do = "Return one tensor (B A O)." if kind is Tensor else f"Return uavlab.{kind.__name__}(...)."
-            self.refuse("observe", f"a {type(obs).__name__}", f"a {kind.__name__}", do)
+            expected = "one Tensor (B A O)" if kind is Tensor else f"uavlab.{kind.__name__}(...)"
+            self.refuse("observe", f"a {type(obs).__name__}", expected)
         return after, {
             **_named("transition", after),
             **_named("observe", obs),
@@ -120,26 +120,26 @@ class CheckedRollout:
         except Exception as error:
             if isinstance(error, ConfigError) and hasattr(self.env, "host_work"):
                 raise  # it says itself what another process did
-            do = "Check shapes against spec, and how many numbers of noise it declares."
-            self.refuse(function, f"{type(error).__name__} ({error}){line_of(error, self.env)}", "a result", do)
+            got = f"{type(error).__name__} ({error}){line_of(error, self.env)}"
+            self.refuse(function, got, "a result: compare shapes, and how much noise there is, with spec")
         if not torch.equal(generator, torch.get_rng_state()):
-            do = "Use the noise that is passed in; spec declares how much."
-            self.refuse(function, "a draw from torch's global generator", "no randomness of its own", do)
+            expected = "randomness from the noise that is passed in alone, of which spec declares the amount"
+            self.refuse(function, "a draw from torch's global generator", expected)
         for was, now in zip(before, args, strict=True):
             for (name, a), (_, b) in zip(leaves(was), leaves(now), strict=True):
                 if not torch.equal(a, b):
                     got = f"its argument's {name} changed in place" if name else "an argument changed in place"
-                    self.refuse(function, got, "arguments left alone", "Build new tensors instead.")
+                    self.refuse(function, got, "arguments left alone, and new tensors")
         return result
 
-    def check_types(self, results: dict[str, Tensor]) -> None:
+    def check_results(self, results: dict[str, Tensor]) -> None:
         """Check shape, type and values of all results that are not part of a state."""
         spec, B = self.spec, self.worlds
         seen = observation_shapes(spec, B).items()
         shapes = {f"observe.{name}" if name else "observe": shape for name, shape in seen}
         if other := {name for name in results if name.startswith("observe")} ^ set(shapes):
             what = min(other) if min(other) in results else f"no {min(other)}"
-            self.refuse("observe", what, "what spec describes", "Compare with spec.")
+            self.refuse("observe", what, "what spec describes")
         shapes |= {"reward": (B, spec.agents), "terminated": (B, spec.agents)}
         for name, value in results.items():
             if name.startswith("transition"):
@@ -147,44 +147,45 @@ class CheckedRollout:
             shape = shapes.get(name, (B,))
             if not isinstance(value, Tensor) or value.shape != shape:
                 got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-                self.refuse(name, got, f"a tensor of shape {shape}", "Compare with spec.")
+                self.refuse(name, got, f"a tensor of shape {shape}, by spec")
             expected = self.float_type(name)
             kind = DTYPES.get(name, expected)
             if value.dtype != kind and (name in DTYPES or not value.is_floating_point()):
-                do = "Return the comparison itself." if kind == torch.bool else "Convert it to the type of the noise."
-                self.refuse(name, f"{value.dtype}", f"{kind}", do)
+                self.refuse(name, f"{value.dtype}", f"{kind}" if name in DTYPES else f"{kind} as of the noise")
             self.check_numbers(name, value, expected)
+        if not results.get("observe.legal", torch.ones(1, 1)).any(-1).all():
+            self.refuse("observe.legal", "an agent without a move", "at least one, such as to stay")
+
+    def check_metrics(self, results: dict[str, Tensor]) -> None:
+        """Check that figures are within the bounds of their metrics."""
         for metric in self.env.metrics:
             values, (low, high) = results[name := f"measure[{metric.name!r}]"], metric.bounds
             got = f"{values.min():.3g} to {values.max():.3g}"
             if metric.over == "outcome" and not ((values == 0) | (values == 1)).all():
-                self.refuse(name, got, "0 or 1 of an outcome", "Return one, or reduce the metric by `last`.")
+                self.refuse(name, got, "0 or 1 of an outcome; reduce other figures by `last`")
             if metric.over in ("last", "mean") and not ((values >= low) & (values <= high)).all():
-                self.refuse(name, got, f"{low} to {high}", "Correct it, or the metric's bounds.")
-        if not results.get("observe.legal", torch.ones(1, 1)).any(-1).all():
-            self.refuse("observe.legal", "an agent without a move", "at least one", "Let it stay where it is.")
-        self.check_padding(results)
+                self.refuse(name, got, f"{low} to {high}, the bounds of the metric")
 
     def check_padding(self, results: dict[str, Tensor]) -> None:
         """Check that agents of narrower groups observe zeros, and may choose no move, beyond their own numbers."""
         for name, field in (("observe", "obs"), ("observe.features", "obs"), ("observe.legal", "choices")):
-            each = split_groups(self.spec, results[name]) if name in results and self.spec.parts else {}
-            for part in self.spec.parts if each else ():
-                if each[part.name][..., getattr(part, field) :].any():
-                    got, do = f"numbers beyond the {getattr(part, field)} of {part.name}", "See uavlab.join_groups."
-                    self.refuse(name, got, "padding: zeros, or moves that are not legal", do)
+            groups = split_groups(self.spec, results[name]) if name in results and self.spec.parts else {}
+            for part in self.spec.parts if groups else ():
+                if groups[part.name][..., getattr(part, field) :].any():
+                    got = f"numbers beyond the {getattr(part, field)} of {part.name}"
+                    self.refuse(name, got, "padding: zeros, or moves that are not legal, see uavlab.join_groups")
 
     def check_state(self, name: str, state: Any, worlds: int) -> None:
         """Check that a state is a tree of frozen dataclasses over finite tensors with the leading axis B."""
         if not is_frozen(state):
-            self.refuse(name, f"a state of type {type(state).__name__}", "@tensors classes", "Put @tensors on it.")
+            self.refuse(name, f"a state of type {type(state).__name__}", "a class with @tensors on it")
         for field in fields(state):
             value, part = getattr(state, field.name), f"{name}.{field.name}"
             if not isinstance(value, Tensor):
                 self.check_state(part, value, worlds)
             elif value.dim() < 1 or value.shape[0] != worlds:
-                got, expected = f"shape {tuple(value.shape)}", f"{worlds} worlds as the first axis"
-                self.refuse(part, got, expected, "Parameters belong on self.")
+                expected = f"{worlds} worlds as the first axis; parameters belong on self"
+                self.refuse(part, f"shape {tuple(value.shape)}", expected)
             else:
                 self.check_numbers(part, value)
 
@@ -198,44 +199,39 @@ class CheckedRollout:
         """Check that floating point numbers have the expected type, by default that of the noise, and are finite."""
         expected = expected or self.dtype
         if value.is_floating_point() and value.dtype != expected:
-            do = "Make tensors like those passed in (new_tensor, to(x.dtype)), never of a fixed or default type."
-            self.refuse(name, f"{value.dtype}", f"{expected} as of the noise", do)
+            self.refuse(name, f"{value.dtype}", f"{expected} as of the noise: make tensors like those passed in")
         finite = value.isfinite().reshape(len(value), -1).all(1)
         if not finite.all():
             got = f"a number that is not finite in world {int(finite.int().argmin())}"
-            self.refuse(name, got, "finite numbers", "Guard divisions and roots.")
+            self.refuse(name, got, "finite numbers: guard divisions and roots")
 
     def check_successor(self, state: Any, after: Any) -> None:
         """Check that the next state has the structure of this one and counts one more step."""
         if type(after) is not type(state):
-            do = "Return the state that initial returns."
-            self.refuse("transition", type(after).__name__, type(state).__name__, do)
+            self.refuse("transition", type(after).__name__, f"{type(state).__name__} as of initial")
         for (name, a), (_, b) in zip(leaves(state), leaves(after), strict=True):
             if a.shape != b.shape or a.dtype != b.dtype:
                 got, expected = (f"shape {tuple(t.shape)} of {t.dtype}" for t in (b, a))
-                self.refuse(f"transition.{name}", got, f"{expected} as before", "Keep shapes and types.")
+                self.refuse(f"transition.{name}", got, f"{expected} as before")
         if not torch.equal(after.step, state.step + 1):
-            got, do = f"{after.step.tolist()} after {state.step.tolist()}", "Return step=state.step + 1."
-            self.refuse("transition.step", got, "one more in every world", do)
+            got = f"{after.step.tolist()} after {state.step.tolist()}"
+            self.refuse("transition.step", got, "one more in every world: step=state.step + 1")
 
     def check_alias(self, state: Any, after: Any, results: dict[str, Tensor]) -> None:
         """Check that observations share no memory with the state."""
         seen = [value for name, value in results.items() if name.startswith("observe")]
         for name, leaf in (*leaves(state), *leaves(after)):
             if any(obs.untyped_storage().data_ptr() == leaf.untyped_storage().data_ptr() for obs in seen):
-                do = "Clone it, or compute with it."
-                self.refuse("observe", f"a view of the state's {name}", "an observation of its own", do)
+                self.refuse("observe", f"a view of the state's {name}", "a clone of it, or what is computed with it")
 
     def check_alone(self, results: dict[str, Tensor], alone: dict[str, Tensor]) -> None:
         """Check that a world gives the same results without the other worlds."""
         for name, value in results.items():
-            got, expected = alone[name], value[self.alone()]
-            equal = got.shape == expected.shape and torch.allclose(
-                got.double(), expected.double(), TOLERANCE, TOLERANCE
-            )
+            got, expected = alone[name].double(), value[self.alone()].double()
+            equal = got.shape == expected.shape and torch.allclose(got, expected, TOLERANCE, TOLERANCE)
             if not equal and not self.is_noticed(name, "when its world was played again"):
-                do = "Compute along the other axes only; no means, sorts or indices over worlds."
-                self.refuse(name, "other numbers without a world's neighbours", "worlds that are independent", do)
+                advice = "worlds that are independent: no means, sorts or indices over worlds"
+                self.refuse(name, "other numbers without a world's neighbours", advice)
 
     def is_noticed(self, what: str, when: str) -> bool:
         """Return whether the environment may give other numbers from equal seeds, and has noticed that it did."""
@@ -248,8 +244,8 @@ class CheckedRollout:
         """Check that reaching the horizon does not terminate the tasks of all worlds."""
         late = replace(self.state, step=torch.full_like(self.state.step, self.spec.horizon))
         if self.call("terminated", late).all() and not self.call("terminated", self.state).all():
-            do = "Leave the time limit to spec.horizon, so that learners go on bootstrapping there."
-            self.refuse("terminated", "True wherever step has reached the horizon", "the task's own ends alone", do)
+            expected = "the task's own ends alone: learners go on bootstrapping at spec.horizon"
+            self.refuse("terminated", "True wherever step has reached the horizon", expected)
 
     def action(self) -> Tensor:
         """Draw the actions of the next step; of moves, legal ones alone."""
@@ -276,11 +272,10 @@ class CheckedRollout:
         """Draw ``count`` uniform numbers for each world."""
         return torch.rand(self.worlds, count, generator=self.noise, dtype=self.dtype)
 
-    def refuse(self, what: str, got: str, expected: str, do: str) -> NoReturn:
+    def refuse(self, what: str, got: str, expected: str) -> NoReturn:
         """Raise an error about one of the environment's results."""
         rollout = f"{self.actions} rollout" + " on past the end" * self.past_end
-        where = f"{type(self.env).__name__}.{what}, step {self.number} of the {rollout}"
-        refuse(where, got, expected, do)
+        refuse(f"{type(self.env).__name__}.{what}, step {self.number} of the {rollout}", got, expected)
 
 
 def is_frozen(thing: Any) -> bool:
