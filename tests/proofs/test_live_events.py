@@ -16,7 +16,7 @@ from tests.support.live_runs import drift, trained, watch_threads
 from tests.support.registries import registered_outside
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_status
-from uavlab.live import comparison, history
+from uavlab.live import comparison
 from uavlab_lab.live import panel
 
 FEW, ALL = 40, 200  # sequences

@@ -13,7 +13,7 @@ from uavlab.core.installation import program
 
 def own_place() -> tuple[int, int]:
     """Return the number of this process among ranks, and their count; all but the first print nothing from now on."""
-    from uavlab.runtime.torchrun import place
+    from uavlab.runtime.ranks import place
 
     number, count = place()
     if number > 0:

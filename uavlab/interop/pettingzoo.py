@@ -10,9 +10,7 @@ from pettingzoo import ParallelEnv
 
 from uavlab.core.errors import ConfigError
 from uavlab.core.text import quote, require_known
-from uavlab.interop.agents import agent_names
-from uavlab.interop.simulator import Simulator
-from uavlab.interop.spaces import (
+from uavlab.interop.gymnasium import (
     agent_action_space,
     agent_arrays,
     agent_observation_space,
@@ -20,6 +18,7 @@ from uavlab.interop.spaces import (
     require_action,
     team_observation_space,
 )
+from uavlab.interop.simulator import Simulator, agent_names
 
 Steps = tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]
 

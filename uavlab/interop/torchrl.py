@@ -14,8 +14,7 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.groups import own_actions
 from uavlab.core.text import quote
 from uavlab.core.types import EnvSpec, leaves, observation_shapes
-from uavlab.interop.agents import agent_groups, agent_names, named, own_widths
-from uavlab.interop.simulator import Simulator
+from uavlab.interop.simulator import Simulator, agent_groups, agent_names, named, own_widths
 
 ENDS = ("done", "terminated", "truncated")
 RESERVED = {*ENDS, "state", "next", "shape", "device", "dtype", "space"}

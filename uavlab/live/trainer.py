@@ -26,8 +26,7 @@ from uavlab.experiment.process_end import PATIENCE
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import store_config
 from uavlab.experiment.run_state import COMPARISON, Change, Parts, Progress
-from uavlab.live.comparison import PAIRS, Comparison
-from uavlab.live.history import History, Sample
+from uavlab.live.comparison import PAIRS, Comparison, History, Sample
 
 State = Literal["ready", "training", "paused", "stopping", "complete", "failed"]
 Script = Sequence[tuple[int, Mapping[str, Any]]]

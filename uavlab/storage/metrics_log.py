@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from uavlab.core.errors import FileError, ResourceError
-from uavlab.storage.board import About, Board
 from uavlab.storage.files import put_aside, read_regular, write_text
-from uavlab.storage.trackers import Tracker
+from uavlab.storage.trackers import About, Board, Tracker
 
 LOG = logging.getLogger(__name__)
 MAX_LOG_BYTES, MAX_ROW_LENGTH = 1_000_000_000, 1_000_000  # of the whole file; of one row in characters

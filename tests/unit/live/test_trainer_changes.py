@@ -13,7 +13,7 @@ from tests.support.registries import registered_outside
 from uavlab.core.errors import ConfigError, FallbackWarning, ResourceError
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_config
-from uavlab.live import comparison, history
+from uavlab.live import comparison
 from uavlab.live.comparison import measured_rows, unmeasured
 from uavlab.live.trainer import Trainer
 
