@@ -1,4 +1,4 @@
-"""Teams as single agents of Gymnasium: worlds as a ``VectorEnv``, or one world as an ``Env``."""
+"""Teams as single agents of Gymnasium, worlds as a ``VectorEnv`` or one as an ``Env``; spaces and arrays of agents."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,6 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
-from torch import Tensor
 
 from uavlab.core.errors import ConfigError
 from uavlab.core.groups import own_actions
@@ -17,16 +16,12 @@ from uavlab.core.text import quote, require_known
 from uavlab.core.types import EnvSpec, leaves, observation_shapes
 from uavlab.interop.simulator import Simulator, named, own_widths
 
+LARGEST = float(np.finfo(np.float32).max)  # observations are finite, and a check of Gymnasium warns of infinite bounds
 MODES = tuple(mode.value for mode in (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP))
 
 
 class TeamVectorEnv(VectorEnv[Any, np.ndarray, np.ndarray]):
-    """Worlds of an environment, see ``uavlab.to_gymnasium``.
-
-    Attributes:
-        simulator: The worlds.
-        ended: Worlds whose episode ended with the last step, and that start with the next one (B).
-    """
+    """Worlds of an environment, see ``uavlab.to_gymnasium``."""
 
     def __init__(self, simulator: Simulator, autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP) -> None:
         name = autoreset_mode.value if isinstance(autoreset_mode, AutoresetMode) else autoreset_mode
@@ -37,7 +32,7 @@ class TeamVectorEnv(VectorEnv[Any, np.ndarray, np.ndarray]):
         self.single_action_space = team_action_space(simulator.spec)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        self.ended = np.zeros(self.num_envs, bool)
+        self.ended = np.zeros(self.num_envs, bool)  # worlds that ended with the last step, and start with the next one
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start all worlds anew, with a seed from new random streams; ``options`` have no effect."""
@@ -73,11 +68,7 @@ class TeamVectorEnv(VectorEnv[Any, np.ndarray, np.ndarray]):
 
 
 class TeamEnv(gymnasium.Env[Any, np.ndarray]):
-    """One world of an environment, see ``uavlab.to_gymnasium``.
-
-    Attributes:
-        simulator: The world.
-    """
+    """One world of an environment, see ``uavlab.to_gymnasium``."""
 
     metadata = {"render_modes": []}  # noqa: RUF012 - as in its base
 
@@ -131,9 +122,6 @@ def first_world(obs: dict[str, np.ndarray]) -> Any:
     return bare({name: part[0] for name, part in obs.items()})
 
 
-LARGEST = float(np.finfo(np.float32).max)  # observations are finite, and a check of Gymnasium warns of infinite bounds
-
-
 def team_observation_space(spec: EnvSpec) -> spaces.Space[Any]:
     """Return the space of what all agents observe, with the axis of agents first, and of the team's maps."""
     return _observation_space(named(spec, observation_shapes(spec)))
@@ -161,7 +149,8 @@ def agent_action_space(spec: EnvSpec, agent: int) -> spaces.Space[Any]:
 
 def arrays(spec: EnvSpec, obs: Any) -> dict[str, np.ndarray]:
     """Return observations as arrays with the axis of worlds first, by name."""
-    return {name: _array(value) for name, value in named(spec, dict(leaves(obs))).items()}
+    parts = named(spec, dict(leaves(obs)))
+    return {name: (x.to(torch.int8) if x.dtype == torch.bool else x).cpu().numpy() for name, x in parts.items()}
 
 
 def agent_arrays(spec: EnvSpec, parts: Mapping[str, np.ndarray], agent: int) -> Any:
@@ -187,14 +176,6 @@ def require_action(where: str, action: Any, space: spaces.Space[Any]) -> np.ndar
 
 
 def _observation_space(shapes: Mapping[str, tuple[int, ...]]) -> spaces.Space[Any]:
-    parts: dict[str, spaces.Space[Any]] = {
-        name: spaces.Box(0, 1, shape, np.int8)
-        if name == "action_mask"
-        else spaces.Box(-LARGEST, LARGEST, shape, np.float32)
-        for name, shape in shapes.items()
-    }
+    kinds = {name: (0, 1, np.int8) if name == "action_mask" else (-LARGEST, LARGEST, np.float32) for name in shapes}
+    parts = {name: spaces.Box(low, high, shapes[name], kind) for name, (low, high, kind) in kinds.items()}
     return parts["observation"] if len(parts) == 1 else spaces.Dict(parts)
-
-
-def _array(value: Tensor) -> np.ndarray:
-    return (value.to(torch.int8) if value.dtype == torch.bool else value).cpu().numpy()

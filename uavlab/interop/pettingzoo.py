@@ -1,6 +1,7 @@
 """One world as a ``ParallelEnv`` of PettingZoo, whose agents leave when their task has ended."""
 
 from collections.abc import Mapping
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from uavlab.interop.gymnasium import (
     agent_arrays,
     agent_observation_space,
     arrays,
+    begin,
     require_action,
     team_observation_space,
 )
@@ -24,15 +26,7 @@ Steps = tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool]
 
 
 class TeamParallelEnv(ParallelEnv[str, Any, Any]):
-    """One world of an environment, see ``uavlab.to_pettingzoo``.
-
-    Attributes:
-        simulator: The world.
-        possible_agents: Names of all agents.
-        agents: Names of those whose task goes on.
-        observation_spaces: Space of what each agent observes.
-        action_spaces: Space of what each agent does.
-    """
+    """One world of an environment, see ``uavlab.to_pettingzoo``."""
 
     render_mode = None
 
@@ -60,9 +54,7 @@ class TeamParallelEnv(ParallelEnv[str, Any, Any]):
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         """Start a new world, with a seed from new random streams; ``options`` have no effect."""
-        if seed is not None:
-            self.simulator.seed(seed)
-        self.simulator.start()
+        begin(self.simulator, seed)
         self.agents = self._live()
         return self._observe(self.agents), {agent: {} for agent in self.agents}
 
@@ -100,9 +92,7 @@ class TeamParallelEnv(ParallelEnv[str, Any, Any]):
         return arrays(self.simulator.spec, self.simulator.obs)["state"][0]
 
     def _live(self) -> list[str]:
-        return [
-            agent for agent, live in zip(self.possible_agents, self.simulator.live[0].tolist(), strict=True) if live
-        ]
+        return list(compress(self.possible_agents, self.simulator.live[0].tolist()))
 
     def _observe(self, agents: list[str]) -> dict[str, Any]:
         spec, parts = self.simulator.spec, arrays(self.simulator.spec, self.simulator.obs)

@@ -1,4 +1,4 @@
-"""Worlds of an environment that are stepped as one batch, with the random streams from which they start and go on."""
+"""Worlds that are stepped as one batch with random streams of their own, and what other libraries call their parts."""
 
 import operator
 from collections.abc import Mapping
@@ -21,27 +21,16 @@ from uavlab.ops.action_sampling import without_padding
 
 
 class Simulator:
-    """Worlds of an environment; the streams ``initial`` and ``step`` of one seed hold all their random numbers.
-
-    Attributes:
-        env: The environment.
-        worlds: Worlds (B).
-        device: Device of all tensors.
-        state: The worlds; None before the first start.
-        obs: Observations of their agents.
-        padding: Action dimensions beyond each agent's own (A D); None if there are none.
-        live: Agents that take part and whose task has not ended (B A).
-        truncated: Worlds that the time limit has ended (B).
-    """
+    """Worlds of an environment; the streams ``initial`` and ``step`` of one seed hold all their random numbers."""
 
     def __init__(self, env: Env[Any], worlds: int, device: torch.device) -> None:
         """Seed the streams from the operating system; no world starts yet."""
         self.env, self.spec, self.worlds, self.device = env, env.spec, worlds, device
         self.padding = padded_actions(env.spec, device)
-        self.state: Any = None
-        self.obs: Any = None
-        self.live = torch.zeros(worlds, env.spec.agents, dtype=torch.bool, device=device)
-        self.truncated = torch.zeros(worlds, dtype=torch.bool, device=device)
+        self.state: Any = None  # of the worlds; None before the first start
+        self.obs: Any = None  # of their agents
+        self.live = torch.zeros(worlds, env.spec.agents, dtype=torch.bool, device=device)  # agents with a task
+        self.truncated = torch.zeros(worlds, dtype=torch.bool, device=device)  # worlds that the time limit has ended
         self.seed(None)
 
     def seed(self, seed: int | None) -> None:

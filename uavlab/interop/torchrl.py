@@ -22,12 +22,7 @@ RESERVED = {*ENDS, "state", "next", "shape", "device", "dtype", "space"}
 
 
 class TeamEnvBase(EnvBase):
-    """Worlds of an environment, see ``uavlab.to_torchrl``.
-
-    Attributes:
-        simulator: The worlds.
-        group_map: Names of the agents of each group.
-    """
+    """Worlds of an environment, see ``uavlab.to_torchrl``."""
 
     def __init__(self, simulator: Simulator, group_map: Mapping[str, Sequence[str]] | None = None) -> None:
         spec, names = simulator.spec, agent_names(simulator.spec)

@@ -1,4 +1,4 @@
-"""The speed of a run after a change of settings over that before, from slices of the run itself.
+"""The speed of a run over time, and after a change of settings over that before, from slices of the run itself.
 
 Where a change leaves the algorithm as it is, the run goes to and fro between both settings, slice by slice, so that a
 busy machine slows both. Else the slices before the change are compared with those after it.
@@ -18,152 +18,25 @@ from uavlab.experiment.instruments import Instruments
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Change, Progress
 
+EVERY = 0.5  # seconds of training between samples
+MOST = 2400  # samples that are stored; of older ones every second one is dropped
 PAIRS = 6  # slices of each side
 SLICE = 0.5  # seconds of training in a slice, at least
 INTERLEAVED, ONE_AFTER_THE_OTHER = "interleaved", "before and after"
 
 
-class Comparison:
-    """Slices of a run after a change, and before it.
-
-    Attributes:
-        place: Of the change in ``run.changes``.
-        now: Whether the present slice has the settings after the change.
-        warm_up: Seconds of the first update after the change; None before it.
-        result: What ``outcome`` returned; None until all slices are over.
-    """
-
-    def __init__(self, run: Run, change: Change, samples: Sequence[Sample], pairs: int = PAIRS) -> None:
-        """Begin after a change that has just taken effect; ``samples`` are those before it."""
-        self.place, self.pairs = len(run.changes) - 1, pairs
-        self.old = {name: old for name, (old, _) in change.settings.items()}
-        self.new = {name: new for name, (_, new) in change.settings.items()}
-        self.how = INTERLEAVED if alternates(list(change.settings)) else ONE_AFTER_THE_OTHER
-        self.warm_up: float | None = None
-        self.result: dict[str, Any] | None = None
-        self.after: list[float] = []  # updates per second of each slice
-        self.before = [] if self.how == INTERLEAVED else [rate for _, rate in rates(samples)][-pairs:]
-        self.works = {False: work(run.spare.config if run.spare else run.config), True: work(run.config)}
-        self.now = True
-        self._start()
-
-    def _start(self) -> None:
-        self.updates, self.seconds, self.skipped = 0, 0.0, 0
-
-    def count(self, run: Run, spent: float) -> Mapping[str, Any] | None:
-        """Count an update of ``spent`` seconds; return the settings to change to now, None to go on."""
-        if self.warm_up is None:
-            self.warm_up = spent
-        round_ = run.config.toggles.interval * run.config.toggles.ratio if run.config.task.collector.replay else 1
-        if self.skipped < round_:  # the first updates after a change allocate memory
-            self.skipped += 1
-            return None
-        self.updates, self.seconds = self.updates + 1, self.seconds + spent
-        if self.seconds < SLICE or self.updates % round_:
-            return None
-        (self.after if self.now else self.before).append(self.updates / self.seconds)
-        self._start()
-        if self.how == INTERLEAVED:
-            self.now = not self.now
-        if len(self.after) >= self.pairs and (self.how != INTERLEAVED or len(self.before) >= self.pairs):
-            self.result = self.outcome()
-        return None if self.how != INTERLEAVED else self.new if self.now else self.old
-
-    def holds(self, run: Run) -> bool:
-        """Return whether a run has the settings of the present slice; it has not where a change was undone."""
-        wanted = self.new if self.now else self.old
-        return self.how != INTERLEAVED or all(run.config.values[name] == value for name, value in wanted.items())
-
-    def outcome(self) -> dict[str, Any]:
-        """Return the ratio of speeds with its interval, and what it was measured on."""
-        ratio = speed_ratio(self.before, self.after, self.how == INTERLEAVED)
-        per_update = {unit: self.works[True][unit] / amount for unit, amount in self.works[False].items() if amount}
-        return {
-            "how": self.how,
-            **(ratio or {"stopped": "too few slices before it"}),
-            "before": _median(self.before),
-            "after": _median(self.after),
-            "slices": len(self.after),
-            "warm_up_s": round(self.warm_up or 0.0, 3),
-            "per_update": {unit: round(each, 4) for unit, each in per_update.items() if each != 1},
-        }
-
-
-def speed_ratio(before: Sequence[float], after: Sequence[float], paired: bool) -> dict[str, float]:
-    """Return the ratio of two speeds and the ends ``low`` and ``high`` of its 95 % interval.
-
-    It is empty where a side has less than two slices, which have no interval. Means of logarithms are compared: those
-    of pairs, or of both sides, whose errors are independent.
-
-    Source:
-        Student 1908, "The Probable Error of a Mean".
-    """
-    if min(len(before), len(after)) < 2:
-        return {}
-    logs = [[math.log(rate) for rate in side] for side in (before, after)]
-    if paired:
-        middle, low, high = student([b - a for a, b in zip(*logs, strict=True)])
-    else:
-        (first, *ends), (second, *others) = (student(side) for side in logs)
-        reach = math.hypot(ends[1] - first, others[1] - second)
-        middle, low, high = second - first, second - first - reach, second - first + reach
-    return {"ratio": round(math.exp(middle), 4), "low": round(math.exp(low), 4), "high": round(math.exp(high), 4)}
-
-
-def measured_rows(changes: Iterable[Change]) -> list[dict[str, Any]]:
-    """Return a row for each change whose speed was measured: ``setting``, ``over_first``, ``low``, ``high``, ``how``.
-
-    ``over_first`` is the speed after the change over that before.
-    """
-    return [
-        {
-            "setting": ", ".join(f"{name}={new}" for name, (_, new) in each.settings.items()),
-            "over_first": each.measured["ratio"],
-            **{key: each.measured[key] for key in ("low", "high", "how")},
-        }
-        for each in changes
-        if "ratio" in each.measured
-    ]
-
-
-def unmeasured(changes: Iterable[Change]) -> list[str]:
-    """Return a line for each change whose speed was not measured, with the reason."""
-    rows = [each for each in changes if "ratio" not in each.measured]
-    return [f"{each}" if each.undone else f"{each}: {each.measured.get('stopped', 'no comparison')}" for each in rows]
-
-
-def _median(rates_: Sequence[float]) -> float | None:
-    return round(sorted(rates_)[len(rates_) // 2], 3) if rates_ else None
-
-
-EVERY = 0.5  # seconds of training between samples
-MOST = 2400  # samples that are stored; of older ones every second one is dropped
-
-
 @dataclass(frozen=True)
 class Sample:
-    """A reading of a run between two updates.
+    """A reading of a run between two updates."""
 
-    Attributes:
-        seconds: Training so far (s), with scores and saves, without pauses and changes.
-        net: The same without scores and saves.
-        update: Updates so far.
-        figures: Shares of the time by stage since the sample before, and memory; see ``Instruments.read``.
-    """
-
-    seconds: float
-    net: float
-    update: int
-    figures: Mapping[str, float] = field(default_factory=dict)
+    seconds: float  # of training so far, with scores and saves, without pauses and changes
+    net: float  # the same without scores and saves
+    update: int  # updates so far
+    figures: Mapping[str, float] = field(default_factory=dict)  # of ``Instruments.read`` since the sample before
 
 
 class History:
-    """Samples of a run; the thread that trains it calls ``begin`` once, ``add`` after each update, ``skip`` before one.
-
-    Attributes:
-        samples: All samples, the oldest first.
-        net: Seconds of training without scores and saves.
-    """
+    """Samples of a run; the thread that trains calls ``begin`` once, ``add`` after each update, ``skip`` before one."""
 
     def __init__(self, run: Run) -> None:
         """Start with a sample of the run as it is."""
@@ -218,3 +91,109 @@ def work(config: Config) -> dict[str, float]:
     collected = amount / toggles.ratio if config.task.collector.replay else amount
     rows = {"rows": batch * config.run.runs} if batch and config.task.collector.replay else {}
     return {**rows, unit: collected}
+
+
+class Comparison:
+    """Slices of a run after a change, and before it."""
+
+    def __init__(self, run: Run, change: Change, samples: Sequence[Sample], pairs: int = PAIRS) -> None:
+        """Begin after a change that has just taken effect; ``samples`` are those before it."""
+        self.place, self.pairs = len(run.changes) - 1, pairs  # place of the change in ``run.changes``
+        self.old = {name: old for name, (old, _) in change.settings.items()}
+        self.new = {name: new for name, (_, new) in change.settings.items()}
+        self.how = INTERLEAVED if alternates(list(change.settings)) else ONE_AFTER_THE_OTHER
+        self.warm_up: float | None = None  # seconds of the first update after the change
+        self.result: dict[str, Any] | None = None  # of ``outcome``, when all slices are over
+        self.after: list[float] = []  # updates per second of each slice
+        self.before = [] if self.how == INTERLEAVED else [rate for _, rate in rates(samples)][-pairs:]
+        self.works = {False: work(run.spare.config if run.spare else run.config), True: work(run.config)}
+        self.now = True  # whether the present slice has the settings after the change
+        self._start()
+
+    def _start(self) -> None:
+        self.updates, self.seconds, self.skipped = 0, 0.0, 0
+
+    def count(self, run: Run, spent: float) -> Mapping[str, Any] | None:
+        """Count an update of ``spent`` seconds; return the settings to change to now, None to go on."""
+        if self.warm_up is None:
+            self.warm_up = spent
+        round_ = run.config.toggles.interval * run.config.toggles.ratio if run.config.task.collector.replay else 1
+        if self.skipped < round_:  # the first updates after a change allocate memory
+            self.skipped += 1
+            return None
+        self.updates, self.seconds = self.updates + 1, self.seconds + spent
+        if self.seconds < SLICE or self.updates % round_:
+            return None
+        (self.after if self.now else self.before).append(self.updates / self.seconds)
+        self._start()
+        if self.how == INTERLEAVED:
+            self.now = not self.now
+        if len(self.after) >= self.pairs and (self.how != INTERLEAVED or len(self.before) >= self.pairs):
+            self.result = self.outcome()
+        return None if self.how != INTERLEAVED else self.new if self.now else self.old
+
+    def holds(self, run: Run) -> bool:
+        """Return whether a run has the settings of the present slice; it has not where a change was undone."""
+        wanted = self.new if self.now else self.old
+        return self.how != INTERLEAVED or all(run.config.values[name] == value for name, value in wanted.items())
+
+    def outcome(self) -> dict[str, Any]:
+        """Return the ratio of speeds with its interval, and what it was measured on."""
+        ratio = speed_ratio(self.before, self.after, self.how == INTERLEAVED)
+        per_update = {unit: self.works[True][unit] / amount for unit, amount in self.works[False].items() if amount}
+        return {
+            "how": self.how,
+            **(ratio or {"stopped": "too few slices before it"}),
+            "before": _median(self.before),
+            "after": _median(self.after),
+            "slices": len(self.after),
+            "warm_up_s": round(self.warm_up or 0.0, 3),
+            "per_update": {unit: round(share, 4) for unit, share in per_update.items() if share != 1},
+        }
+
+
+def speed_ratio(before: Sequence[float], after: Sequence[float], paired: bool) -> dict[str, float]:
+    """Return the ratio of two speeds and the ends ``low`` and ``high`` of its 95 % interval.
+
+    It is empty where a side has less than two slices, which have no interval. Means of logarithms are compared: those
+    of pairs, or of both sides, whose errors are independent.
+
+    Source:
+        Student 1908, "The Probable Error of a Mean".
+    """
+    if min(len(before), len(after)) < 2:
+        return {}
+    logs = [[math.log(rate) for rate in side] for side in (before, after)]
+    if paired:
+        middle, low, high = student([b - a for a, b in zip(*logs, strict=True)])
+    else:
+        (first, *ends), (second, *others) = (student(side) for side in logs)
+        reach = math.hypot(ends[1] - first, others[1] - second)
+        middle, low, high = second - first, second - first - reach, second - first + reach
+    return {"ratio": round(math.exp(middle), 4), "low": round(math.exp(low), 4), "high": round(math.exp(high), 4)}
+
+
+def measured_rows(changes: Iterable[Change]) -> list[dict[str, Any]]:
+    """Return a row for each change whose speed was measured; ``over_first`` is that after it over that before."""
+    return [
+        {
+            "setting": ", ".join(f"{name}={new}" for name, (_, new) in change.settings.items()),
+            "over_first": change.measured["ratio"],
+            **{key: change.measured[key] for key in ("low", "high", "how")},
+        }
+        for change in changes
+        if "ratio" in change.measured
+    ]
+
+
+def unmeasured(changes: Iterable[Change]) -> list[str]:
+    """Return a line for each change whose speed was not measured, with the reason."""
+    return [
+        f"{change}" if change.undone else f"{change}: {change.measured.get('stopped', 'no comparison')}"
+        for change in changes
+        if "ratio" not in change.measured
+    ]
+
+
+def _median(rates_: Sequence[float]) -> float | None:
+    return round(sorted(rates_)[len(rates_) // 2], 3) if rates_ else None

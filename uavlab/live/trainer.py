@@ -115,23 +115,15 @@ class Trainer:
     """One training thread of a run: start, pause, step, stop, save and change it from another thread.
 
     The thread alone touches the run while it is alive; orders wait for the end of the update in progress.
-
-    Attributes:
-        run: The run.
-        history: Its speed so far.
-        comparison: The slices that are being measured; None if there are none.
-        fresh: Places in ``run.changes`` of those after which no update was made yet: it may take long to compile.
-        preparing: Whether code is compiled for a change, while training goes on.
-        error: What ended training; None if nothing did.
     """
 
     def __init__(self, run: Run, pairs: int = PAIRS) -> None:
         """Take over a run that nobody else trains; comparisons have so many slices of each side."""
         self.run, self.history, self.pairs = run, History(run), pairs
-        self.comparison: Comparison | None = None
-        self.fresh: tuple[int, ...] = ()
-        self.preparing = False
-        self.error: BaseException | None = None
+        self.comparison: Comparison | None = None  # the slices that are being measured
+        self.fresh: tuple[int, ...] = ()  # places in ``run.changes`` of those before their first update, which is slow
+        self.preparing = False  # whether code is compiled for a change, while training goes on
+        self.error: BaseException | None = None  # what ended training
         self._script: Playback | None = None
         self._orders: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._wake = threading.Condition()

@@ -26,19 +26,13 @@ def in_digest(name: str) -> bool:
 
 
 class Recorder:
-    """Recorder of metrics in memory and, with a folder, in ``metrics.jsonl`` and TensorBoard files.
-
-    Attributes:
-        rows: All rows so far.
-        saved_rows: Number of rows when the checkpoint to resume from was saved.
-        saved_digest: The SHA-256 of those rows.
-    """
+    """Recorder of metrics in memory and, with a folder, in ``metrics.jsonl`` and TensorBoard files."""
 
     def __init__(self, folder: Path | None, about: About | None = None) -> None:
         """Write to ``folder``; files are created with the first row. ``about`` is for TensorBoard and trackers."""
         self.folder = folder
         self.rows: list[dict[str, Any]] = []
-        self.saved_rows, self.saved_digest = 0, _digest([])
+        self.saved_rows, self.saved_digest = 0, _digest([])  # number and SHA-256 of rows at the checkpoint to resume
         self._rest: str | None = None  # what ``rewind`` leaves of the file, where it differs
         self._damaged = False
         self._board = None if folder is None else Board(folder, about or About())
@@ -66,7 +60,7 @@ class Recorder:
             self._board.write(number, seconds, values, several)
 
     def by_seed(self, seeds: Sequence[int]) -> list[dict[str, Any]]:
-        """Return a row for each logged update and seed: its own values, or means where an older log has no others."""
+        """Return a row for each logged update and seed: its own values, and means of what seeds share."""
         table = []
         for row in self.rows:
             means = {name: value for name, value in row.items() if name != "each"}
@@ -98,8 +92,7 @@ class Recorder:
     def recover(self, update: int) -> bool:
         """Read the first ``saved_rows`` rows, up to an update, and warn of those that cannot be read; change no file.
 
-        Returns:
-            Whether these rows exist and have the digest ``saved_digest``.
+        Return whether these rows exist and have the digest ``saved_digest``.
         """
         if self.folder is None:
             return self.saved_rows == 0

@@ -1,7 +1,8 @@
-"""Trackers of a run beside TensorBoard: its rows in Weights & Biases and in MLflow, written by a thread of each.
+"""Curves of a run for other programs: TensorBoard's files in its folder, and its rows in Weights & Biases and MLflow.
 
-Nothing needs them to resume, and nothing waits for them: rows go through a queue, and a failure ends a tracker with one
-warning. W&B writes to the folder of the run, unless WANDB_MODE says otherwise; MLflow to a folder or a server.
+Nothing needs them to resume, and a failure ends a writer with one warning. Nothing waits for a tracker: rows go through
+a queue to a thread of each. W&B writes to the folder of the run, unless WANDB_MODE says otherwise; MLflow to a folder
+or a server.
 """
 
 import os
@@ -181,11 +182,7 @@ def open_mlflow(place: str, folder: Path, table: Mapping[str, Any], known: str |
 
 
 Opener = Callable[[str, Path, Mapping[str, Any], str | None], Client]
-
-OPENERS: dict[str, Opener] = {
-    "wandb": open_wandb,
-    "mlflow": open_mlflow,
-}
+OPENERS: dict[str, Opener] = {"wandb": open_wandb, "mlflow": open_mlflow}
 
 
 def trackers_of(folder: Path, settings: Mapping[str, Any]) -> list[Tracker]:
@@ -218,28 +215,20 @@ NO_SEEDS: Mapping[str, Sequence[float]] = {}
 
 @dataclass(frozen=True)
 class About:
-    """What the files of a run hold besides its metrics.
+    """What the files of a run hold besides its metrics."""
 
-    Attributes:
-        settings: Every setting by name.
-        scores: Names of the metrics by which policies are chosen.
-        per_update: Amounts of one update, such as ``{"agent-steps": 512}``, for rates.
-        device: Where it trains, for the memory that it takes.
-    """
-
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    scores: Sequence[str] = ()
-    per_update: Mapping[str, float] = field(default_factory=dict)
-    device: str = "cpu"
+    settings: Mapping[str, Any] = field(default_factory=dict)  # by name
+    scores: Sequence[str] = ()  # names of the metrics by which policies are chosen
+    per_update: Mapping[str, float] = field(default_factory=dict)  # such as {"agent-steps": 512}, for rates
+    device: str = "cpu"  # where it trains, for the memory that it takes
 
 
 class Board:
-    """Writer of a run's TensorBoard files and trackers; nothing needs them to resume, so a failure only warns once."""
+    """Writer of a run's TensorBoard files, so that it shows the run under its own name, and of its trackers."""
 
     def __init__(self, folder: Path, about: About) -> None:
         """Write to ``folder``; a file is created with the first row."""
-        self.about, self.trackers = about, trackers_of(folder, about.settings)
-        self.folder = folder
+        self.folder, self.about, self.trackers = folder, about, trackers_of(folder, about.settings)
         self._before: tuple[int, float] | None = None  # update and seconds of the last row
         self._failed = False
         self._writer: Any = None
@@ -260,9 +249,10 @@ class Board:
         groups |= {f"perf/{name}": value for name, value in {**rates, **memory(self.about.device)}.items()}
         self._write_files(number, groups)
         first = self.about.settings.get("seed", 0)
-        own = {f"seeds/{first + at}/{_in_group(name)}": x for name, each in seeds.items() for at, x in enumerate(each)}
+        for name, row in seeds.items():
+            groups |= {f"seeds/{first + at}/{_in_group(name)}": value for at, value in enumerate(row)}
         for tracker in self.trackers:
-            tracker.write(number, {one_line(name): value for name, value in {**groups, **own}.items()})
+            tracker.write(number, {one_line(name): value for name, value in groups.items()})
 
     def track(self, trackers: Sequence[Tracker]) -> None:
         """Write to these trackers from now on."""
