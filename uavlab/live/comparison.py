@@ -31,7 +31,7 @@ class Sample:
 
     seconds: float  # of training so far, with scores and saves, without pauses and changes
     net: float  # the same without scores and saves
-    update: int  # updates so far
+    update: int
     figures: Mapping[str, float] = field(default_factory=dict)  # of ``Instruments.read`` since the sample before
 
 

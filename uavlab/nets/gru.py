@@ -12,18 +12,11 @@ from uavlab.nets.mlp import StackedNet, affine, hidden_layers
 
 @dataclass(frozen=True)
 class StackedGRU(StackedNet):
-    """Two hidden layers with LayerNorm and ReLU, a GRU, then a linear layer.
-
-    Attributes:
-        inputs: Input features.
-        hidden: Width of both hidden layers (H).
-        memory: Units of the GRU (M).
-        outputs: Output features.
-    """
+    """Two hidden layers with LayerNorm and ReLU, a GRU, then a linear layer."""
 
     inputs: int
     hidden: int
-    memory: int
+    memory: int  # units of the GRU (M)
     outputs: int
 
     @property

@@ -26,16 +26,9 @@ class StackedTCN(StackedNet):
     Source:
         Bai, Kolter and Koltun 2018, "An Empirical Evaluation of Generic Convolutional and Recurrent Networks for
         Sequence Modeling", section 3: dilated, causal and residual, here with one convolution per block.
-
-    Attributes:
-        inputs: Features of a row (F).
-        window: Rows (T).
-        width: Channels of each convolution (C).
-        hidden: Width of the hidden layer.
-        outputs: Output features.
     """
 
-    inputs: int
+    inputs: int  # features of a row (F)
     window: int
     width: int
     hidden: int

@@ -57,8 +57,8 @@ class RankConfig:
 class Ranks:
     """This process among those that train one run."""
 
-    rank: int = 0  # its number
-    size: int = 1  # number of ranks
+    rank: int = 0
+    size: int = 1
 
     def combine(self, tensor: Shaped[Tensor, "*shape"], how: Literal["sum", "max"]) -> Shaped[Tensor, "*shape"]:
         """Return the sum or the maximum of the tensors of all ranks, which must have one shape and type."""

@@ -67,41 +67,24 @@ Wrap = Callable[[Callable[..., Any], Any, str], Callable[..., Any]]
 class Toggle:
     """One optimization.
 
-    Attributes:
-        name: Name of the setting.
-        kind: Type of its values: a ``Literal``, or an annotated number.
-        about: One sentence on what it changes.
-        seam: Where it acts: a seam of ``Runtime``, or ``build`` where another object is chosen.
-        equality: Of results with the plain reference: ``exact`` (the same bits), ``rounding`` (up to rounding),
-            ``single`` (up to rounding in float32), ``precision`` (up to rounding in the lower precision) or
-            ``algorithm`` (another algorithm, to be compared by learning).
-        claim: The gain that is commonly claimed for it.
-        cost: Its disadvantages.
-        default: Value of the plain reference; None stands for the first value of a ``Literal``.
-        eager: Its value in the set ``eager``, the default of runs; None for ``default``.
-        part: The part of an experiment without which it has no effect: ``team``, ``replay``, ``logs``,
-            ``maps``, or none.
-        resume: Whether a resumed run may change it.
-        needs: (toggles, device) -> why its value cannot be used; None if it can.
-        note: (toggles, device) -> what its value, which can be used, does other than its name says; None if nothing.
-        wrap: At the seam ``kernel``: (function, value, name of the kernel) -> wrapped function. Called for values
-            other than the default.
+    Results are equal to those of the plain reference to the bit (``exact``), up to ``rounding``, up to rounding in
+    float32 (``single``) or in the lower ``precision``, or they are of another ``algorithm``, compared by learning.
     """
 
     name: str
-    kind: Any
+    kind: Any  # type of its values: a ``Literal``, or an annotated number
     about: str
-    seam: str
+    seam: str  # where it acts: a seam of ``Runtime``, or ``build`` where another object is chosen
     equality: str
-    claim: str = "none stated"
+    claim: str = "none stated"  # the gain that is commonly claimed for it
     cost: str = "none"
-    default: Any = None
-    eager: Any = None
-    part: str = ""
+    default: Any = None  # value of the plain reference; None stands for the first value of a ``Literal``
+    eager: Any = None  # its value in the set ``eager``, the default of runs; None for ``default``
+    part: str = ""  # of an experiment, without which it has no effect: team, replay, logs, maps, or none
     resume: Resume = Resume.NO
-    needs: Needs = lambda toggles, device: None
-    note: Needs = lambda toggles, device: None
-    wrap: Wrap | None = None
+    needs: Needs = lambda toggles, device: None  # (toggles, device) -> why its value cannot be used; None if it can
+    note: Needs = lambda toggles, device: None  # the same -> what a usable value does other than its name says
+    wrap: Wrap | None = None  # at the seam ``kernel``, for values other than the default
 
     def __post_init__(self) -> None:
         """Use the first value of a ``Literal`` as the default if none is given."""

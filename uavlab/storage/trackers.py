@@ -217,7 +217,7 @@ NO_SEEDS: Mapping[str, Sequence[float]] = {}
 class About:
     """What the files of a run hold besides its metrics."""
 
-    settings: Mapping[str, Any] = field(default_factory=dict)  # by name
+    settings: Mapping[str, Any] = field(default_factory=dict)
     scores: Sequence[str] = ()  # names of the metrics by which policies are chosen
     per_update: Mapping[str, float] = field(default_factory=dict)  # such as {"agent-steps": 512}, for rates
     device: str = "cpu"  # where it trains, for the memory that it takes
