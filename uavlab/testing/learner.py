@@ -23,7 +23,7 @@ from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
 from uavlab.registration import name_and_parameters
 from uavlab.runtime.finite_check import require_finite
-from uavlab.testing.rollout import refuse
+from uavlab.testing.environment import refuse
 
 AGENTS, CHOICES, SIDE = 2, 4, 3
 

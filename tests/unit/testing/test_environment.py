@@ -15,7 +15,7 @@ from tests.support.uneven import Uneven
 from uavlab.core.errors import ConfigError
 from uavlab.core.registry import ENVIRONMENTS
 from uavlab.core.types import ChoiceObs, EnvSpec, MapObs, Metric, tensors
-from uavlab.testing import check_env, rollout
+from uavlab.testing import check_env, environment
 
 
 @tensors
@@ -522,7 +522,7 @@ def test_too_little_to_check(worlds: int, steps: int) -> None:
 def test_dimensions_that_a_group_lacks_are_0(monkeypatch: pytest.MonkeyPatch) -> None:
     """The metric ``beyond`` of the environment has bounds that other numbers exceed."""
     assert check_env(Uneven(), 3, 10).steps == 10
-    monkeypatch.setattr(rollout, "padded_actions", lambda spec, device: None)  # the mutant
+    monkeypatch.setattr(environment, "padded_actions", lambda spec, device: None)  # the mutant
     with pytest.raises(ConfigError, match=r"measure\['beyond'\].* expected 0.0 to 1e-09"):
         check_env(Uneven(), 3, 10)
 
