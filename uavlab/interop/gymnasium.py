@@ -176,6 +176,8 @@ def require_action(where: str, action: Any, space: spaces.Space[Any]) -> np.ndar
 
 
 def _observation_space(shapes: Mapping[str, tuple[int, ...]]) -> spaces.Space[Any]:
-    kinds = {name: (0, 1, np.int8) if name == "action_mask" else (-LARGEST, LARGEST, np.float32) for name in shapes}
-    parts = {name: spaces.Box(low, high, shapes[name], kind) for name, (low, high, kind) in kinds.items()}
+    parts: dict[str, spaces.Space[Any]] = {}
+    for name, shape in shapes.items():
+        box = (0, 1, shape, np.int8) if name == "action_mask" else (-LARGEST, LARGEST, shape, np.float32)
+        parts[name] = spaces.Box(*box)
     return parts["observation"] if len(parts) == 1 else spaces.Dict(parts)
