@@ -24,7 +24,6 @@ class Tally:
 
 
 def start_tally(env: Env, noise: Float[Tensor, "B K"]) -> Tally:
-    """Return the tally of new worlds."""
     running = noise.new_zeros(len(noise), len(env.metrics) + len(COMMON))
     return Tally(running=running, total=torch.zeros_like(running), count=torch.zeros_like(running[:, 0]))
 
@@ -34,19 +33,14 @@ def add_step(
 ) -> Tally:
     """Return the tally after a step: a state, an action, and the state after them, before any replacement.
 
-    Args:
-        env: The environment.
-        tally: The tally before.
-        step: The step.
-        reward: Its rewards.
-        ends: Worlds whose episodes end with it because all tasks have ended, and because of the time limit.
+    ``ends`` marks worlds whose episodes end because all tasks have ended, and because of the time limit.
     """
     figures, mean = env.measure(*step), mean_reward(env, step[0], reward)
     common = [mean, torch.ones_like(mean), ends[1].to(mean.dtype)]
     now = torch.stack([*(figures[metric.name] for metric in env.metrics), *common], -1)
     over = [*(metric.over for metric in env.metrics), "sum", "sum", "last"]
-    sums, means = (tuple(each in kinds for each in over) for kinds in (("sum", "mean"), ("mean",)))
-    added, averaged = (constant(each, now.device, torch.bool) for each in (sums, means))
+    sums, means = (tuple(kind in kinds for kind in over) for kinds in (("sum", "mean"), ("mean",)))
+    added, averaged = (constant(marks, now.device, torch.bool) for marks in (sums, means))
     now = torch.where(added, tally.running + now, now)
     whole = torch.where(averaged, now / now[:, -2:-1], now)  # the last but one counts steps
     done = (ends[0] | ends[1])[:, None]

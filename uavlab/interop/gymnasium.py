@@ -86,7 +86,6 @@ class TeamEnv(gymnasium.Env[Any, np.ndarray]):
         return first_world(observed(self.simulator)), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Step the world."""
         if self.ended:
             raise ConfigError("step: the world has ended or not started; call reset first.")
         chosen = require_action("step", action, self.action_space)[None]
@@ -96,7 +95,6 @@ class TeamEnv(gymnasium.Env[Any, np.ndarray]):
 
 
 def begin(simulator: Simulator, seed: int | None) -> None:
-    """Start all worlds anew, with a seed from new random streams."""
     if seed is not None:
         simulator.seed(seed)
     simulator.start()
@@ -109,12 +107,10 @@ def step_team(simulator: Simulator, actions: np.ndarray) -> np.ndarray:
 
 
 def ends(simulator: Simulator) -> tuple[np.ndarray, np.ndarray]:
-    """Return which worlds have terminated, and which are truncated."""
     return simulator.terminated.cpu().numpy(), simulator.truncated.cpu().numpy()
 
 
 def observed(simulator: Simulator) -> dict[str, np.ndarray]:
-    """Return what all teams observe."""
     return arrays(simulator.spec, simulator.obs)
 
 
@@ -165,7 +161,6 @@ def bare(parts: Mapping[str, Any]) -> Any:
 
 
 def require_action(where: str, action: Any, space: spaces.Space[Any]) -> np.ndarray:
-    """Return an action as an array."""
     try:
         array = np.asarray(action).astype(space.dtype, casting="same_kind", copy=False)
     except (TypeError, ValueError, RuntimeError):  # such as lists of different lengths, or a tensor with a gradient

@@ -127,12 +127,10 @@ class TeamEnvBase(EnvBase):
 
 
 def ends(terminated: Tensor, truncated: Tensor) -> dict[str, Tensor]:
-    """Return the three flags of an end by name."""
     return dict(zip(ENDS, (terminated | truncated, terminated, truncated), strict=True))
 
 
 def numbers_of(spec: EnvSpec, group_map: Mapping[str, Sequence[str]]) -> dict[str, tuple[int, ...]]:
-    """Return the numbers of the agents that ``group_map`` names."""
     names = agent_names(spec)
     items = list(group_map.items()) if isinstance(group_map, Mapping) else []
     fit = all(isinstance(group, str) and isinstance(agents, list | tuple) and agents for group, agents in items)

@@ -39,7 +39,6 @@ class History:
     """Samples of a run; the thread that trains calls ``begin`` once, ``add`` after each update, ``skip`` before one."""
 
     def __init__(self, run: Run) -> None:
-        """Start with a sample of the run as it is."""
         self.instruments, self.net = Instruments(), run.seconds
         self.samples: deque[Sample] = deque([Sample(run.seconds, self.net, run.number)])
         self._number = run.number

@@ -136,12 +136,10 @@ class Trainer:
 
     @property
     def alive(self) -> bool:
-        """Return whether the thread trains, or is paused."""
         return self._running
 
     @property
     def state(self) -> State:
-        """Return what the run is doing."""
         if self.alive:
             stopping = self._ending or self.run.stopping
             return "stopping" if stopping else "paused" if self._left == 0 else "training"
@@ -195,7 +193,6 @@ class Trainer:
             raise self.error
 
     def save(self) -> None:
-        """Write a checkpoint."""
         self.order(self.run.save).result()
 
     def change(self, by: str = "python", measure: bool = True, **settings: Any) -> Change | None:
@@ -384,7 +381,6 @@ class Trainer:
             self._note(comparison.place, {"stopped": why})  # the folder gets the present settings, too
 
     def _note(self, place: int, measured: Mapping[str, Any]) -> None:
-        """Add what was measured to the record of a change."""
         self.run.changes[place] = replace(self.run.changes[place], measured=measured)
         store_config(self.run)
 

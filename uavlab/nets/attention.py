@@ -76,7 +76,6 @@ class StackedAttention(StackedNet):
         return self.initial(noise)
 
     def __call__(self, theta: Float[Tensor, "G P"], x: Float[Tensor, "G N I"]) -> Float[Tensor, "G N out"]:
-        """Evaluate network g on inputs x[g]."""
         pieces = self.unpack(theta)
         take = iter(zip(pieces[::2], pieces[1::2], strict=True))
         row, column, near = self.entities.split(x)

@@ -41,7 +41,6 @@ class StackedTCN(StackedNet):
 
     @property
     def weights(self) -> list[tuple[int, ...]]:
-        """Shapes of one network's weights."""
         fan_in = [TAPS * self.inputs, *[TAPS * self.width] * (self.layers - 1)]
         return [*((n, self.width) for n in fan_in), (self.width, self.hidden), (self.hidden, self.outputs)]
 

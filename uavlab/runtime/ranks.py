@@ -65,7 +65,6 @@ class Ranks:
         return tensor
 
     def from_first(self, tensor: Shaped[Tensor, "*shape"]) -> Shaped[Tensor, "*shape"]:
-        """Return the tensor of rank 0."""
         return tensor
 
     def exchange(self, name: str, value: Any) -> list[Any]:
@@ -97,11 +96,9 @@ class Ranks:
         return tensor if self.size == 1 else self.combine(tensor, "sum") / self.size
 
     def max(self, tensor: Shaped[Tensor, "*shape"]) -> Shaped[Tensor, "*shape"]:
-        """Return the largest of each number among all ranks."""
         return self.combine(tensor, "max")
 
     def min(self, tensor: Shaped[Tensor, "*shape"]) -> Shaped[Tensor, "*shape"]:
-        """Return the smallest of each number among all ranks."""
         return tensor if self.size == 1 else -self.combine(-tensor, "max")
 
     def means(self, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -113,19 +110,15 @@ class Ranks:
         return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
     def largest(self, *numbers: float) -> list[float]:
-        """Return the largest of each number among all ranks."""
         return list(numbers) if self.size == 1 else self.max(torch.tensor(numbers, dtype=torch.float64)).tolist()
 
     def any(self, flag: bool) -> bool:
-        """Return whether the flag of any rank is set."""
         return bool(self.largest(float(flag))[0])
 
     def wait(self) -> None:
-        """Return when all ranks are here."""
         self.largest(0.0)
 
     def agree(self, text: str) -> bool:
-        """Return whether all ranks have the same text."""
         digest = hashlib.sha256(text.encode()).digest()
         numbers = torch.tensor([int.from_bytes(digest[i : i + 6]) for i in range(0, 30, 6)])
         return torch.equal(self.max(numbers), self.min(numbers))

@@ -100,7 +100,6 @@ class Toggle:
 
     @property
     def values(self) -> str:
-        """The values as text."""
         return ", ".join(self.choices) or "a number"
 
 
@@ -126,12 +125,10 @@ def notes_on(toggles: Toggles, device: torch.device) -> dict[str, str]:
 
 
 def with_toggles(toggles: Toggles, values: Mapping[str, Any]) -> Toggles:
-    """Return the toggles with some values replaced."""
     return Toggles(**{**as_dict(toggles), **values})
 
 
 def as_dict(toggles: Toggles) -> dict[str, Any]:
-    """Return the value of every toggle by name."""
     return {name: getattr(toggles, name) for name in TOGGLES}
 
 

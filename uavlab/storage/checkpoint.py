@@ -154,7 +154,6 @@ def list_groups(path: Path) -> list[str]:
 
 
 def folder_name(step: int) -> str:
-    """Return the name of the folder of a step's checkpoint."""
     return f"ckpt-{step:012d}"
 
 

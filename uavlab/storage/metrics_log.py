@@ -75,7 +75,6 @@ class Recorder:
             self._board.close()
 
     def track(self, trackers: Sequence[Tracker]) -> None:
-        """Write to these trackers from now on, after a change of settings."""
         if self._board is not None:
             self._board.track(trackers)
 
@@ -86,7 +85,6 @@ class Recorder:
                 os.fsync(file.fileno())
 
     def digest(self) -> str:
-        """Return the SHA-256 of the rows so far."""
         return _digest([json.dumps(row) for row in self.rows])
 
     def recover(self, update: int) -> bool:
@@ -126,7 +124,6 @@ class Recorder:
         self._rest = None
 
     def read(self) -> None:
-        """Read all rows of the file."""
         self.rows = [self._parse(line, at) for at, line in enumerate(self._lines()[:-1], 1)]
 
     def _lines(self) -> list[str]:

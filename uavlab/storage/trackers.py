@@ -69,7 +69,6 @@ class Tracker:
         self._warned = False
 
     def write(self, number: int, values: Values) -> None:
-        """Hand over the values of an update; nothing waits."""
         if not self._failure:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name=self.name, daemon=True)
@@ -158,7 +157,6 @@ def open_wandb(project: str, folder: Path, table: Mapping[str, Any], known: str 
 
 
 def open_mlflow(place: str, folder: Path, table: Mapping[str, Any], known: str | None) -> Client:
-    """Open a run of MLflow in a folder or on a server."""
     from mlflow import MlflowClient
     from mlflow.entities import Metric, Param
 
@@ -186,7 +184,6 @@ OPENERS: dict[str, Opener] = {"wandb": open_wandb, "mlflow": open_mlflow}
 
 
 def trackers_of(folder: Path, settings: Mapping[str, Any]) -> list[Tracker]:
-    """Return the trackers that the settings of a run name."""
     return [Tracker(name, settings[name], folder, settings) for name in OPENERS if settings.get(name)]
 
 
@@ -201,12 +198,10 @@ def is_folder(place: str) -> bool:
 
 
 def is_project(name: str) -> bool:
-    """Return whether W&B accepts a name of a project."""
     return 0 < len(name) <= 128 and name.isprintable() and bool(name.strip()) and not NOT_IN_WANDB.search(name)
 
 
 def is_place(place: str) -> bool:
-    """Return whether a text may name a folder or an address of MLflow."""
     return 0 < len(place) <= 1000 and place.isprintable() and bool(place.strip())
 
 
@@ -255,7 +250,6 @@ class Board:
             tracker.write(number, {one_line(name): value for name, value in groups.items()})
 
     def track(self, trackers: Sequence[Tracker]) -> None:
-        """Write to these trackers from now on."""
         for tracker in self.trackers:
             tracker.close()
         self.trackers = list(trackers)

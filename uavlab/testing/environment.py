@@ -64,7 +64,6 @@ class EnvReport:
     not_exact: tuple[str, ...] = ()  # why runs cannot be repeated bit for bit
 
     def __repr__(self) -> str:
-        """Describe the checks, one fact per line."""
         total, ends = self.worlds * self.steps * len(ACTIONS), (self.terminated, self.truncated)
         returns = "none of random actions: no episode ended; take more steps"
         if self.returns:
@@ -511,7 +510,6 @@ class CheckedRollout:
 
 
 def is_frozen(thing: Any) -> bool:
-    """Return whether a thing is an object of a frozen dataclass."""
     return getattr(getattr(thing, "__dataclass_params__", None), "frozen", False)
 
 

@@ -51,7 +51,6 @@ class Bandit:
 
     @property
     def spec(self) -> EnvSpec:
-        """Shapes of the task."""
         spec = EnvSpec(AGENTS, obs=1, action=1, horizon=1, dt=1.0, initial_noise=1, step_noise=0, groups=(0,) * AGENTS)
         if self.moves == "none":
             return spec
@@ -59,12 +58,10 @@ class Bandit:
         return replace(spec, team=1, side=SIDE) if self.moves == "maps" else spec
 
     def initial(self, noise: Float[Tensor, "B 1"]) -> Turn:
-        """Create worlds, all equal."""
         step = torch.zeros_like(noise[:, 0], dtype=torch.int64)
         return Turn(start=noise[:, 0].clone(), done=step.bool(), step=step)
 
     def transition(self, state: Turn, action: Shaped[Tensor, "B A *D"], noise: Float[Tensor, "B 0"]) -> Turn:
-        """End the task."""
         return replace(state, done=torch.ones_like(state.done), step=state.step + 1)
 
     def observe(self, state: Turn) -> Float[Tensor, "B A 1"] | ChoiceObs | MapObs:
@@ -84,11 +81,9 @@ class Bandit:
         return -10 * off.to(state.start.dtype)
 
     def terminated(self, state: Turn) -> Bool[Tensor, "B A"]:
-        """Return whether the step was taken."""
         return state.done[:, None].expand(-1, AGENTS)
 
     def measure(self, state: Turn, action: Shaped[Tensor, "B A *D"], after: Turn) -> dict[str, Float[Tensor, " B"]]:
-        """Return nothing beside the return."""
         return {}
 
 
@@ -121,7 +116,6 @@ class LearnerReport:
     spread: float  # standard deviation over seeds
 
     def __repr__(self) -> str:
-        """Describe the checks, one fact per line."""
         reward = f"mean reward {self.before:.3g} -> {self.after:.3g} after {self.updates} updates, best 0"
         bandit = f"{reward}, +- {self.spread:.2g} over {SEEDS} seeds" if self.updates else "left out"
         return (
@@ -209,16 +203,13 @@ class _Training:
         self.name, (_, self.rng, self.learner, self.source) = config.task.learner, build.assemble(config)
 
     def load(self) -> Any:
-        """Return the policy of the learner's parameters."""
         return self.entry.load_policy(self.hyper, self.env.spec, self.env.spec, self.learner.parameters())
 
     def batch(self) -> tuple[Any, Any]:
-        """Return the next batch, and the noise of an update on it."""
         batch = self.source.next()
         return batch, self.learner.update_noise(self.rng, batch.index.shape[1])
 
     def update(self) -> Update:
-        """Update the learner once, and check the result."""
         batch, noise = self.batch()
         try:
             result = self.learner.update(batch, noise)
@@ -240,7 +231,6 @@ class _Training:
         return result
 
     def state(self) -> dict[str, Tensor]:
-        """Return a copy of the learner's state."""
         return {name: tensor.clone() for name, tensor in self.learner.state_dict().items()}
 
     def worlds(self, rng: Streams, count: int) -> tuple[Any, Any]:

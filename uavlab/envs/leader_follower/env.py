@@ -183,7 +183,6 @@ class LeaderFollower:
 
     @cached_property
     def spec(self) -> EnvSpec:
-        """Shapes, limits and noise of this task."""
         agents = self.followers + 1
         return EnvSpec(
             agents=agents,
@@ -236,7 +235,6 @@ class LeaderFollower:
         return self._with_distances(**motion, action=action, goal=state.goal, step=state.step + 1)
 
     def observe(self, state: State) -> Float[Tensor, "B A O"]:
-        """Return the observation of each agent, see the class."""
         near = (state.clearance[:, :1] < NEAR_RADIUS).to(state.pos.dtype)
         leader = torch.cat((state.goal, near), -1)[:, None]
         follower = torch.cat((state.pos[:, 0], state.speed[:, :1]), -1)[:, None].expand(-1, self.followers, -1)
@@ -248,11 +246,9 @@ class LeaderFollower:
         return obs * self.takes_part(state)[..., None] if self.varied else obs
 
     def takes_part(self, state: State) -> Bool[Tensor, "B A"]:
-        """Return which agents are in each world."""
         return state.speed > 0
 
     def reward(self, state: State, action: Float[Tensor, "B A 2"], after: State) -> Float[Tensor, "B A"]:
-        """Return the reward of each agent, see the class."""
         dtype = after.gap.dtype  # a number times a bool would be float32 even in a float64 world
         won, crashed = (flag.to(dtype) for flag in self._outcome(after))
         leader = self.goal_reward * won - self.crash_cost * crashed - self.distance_cost * after.to_goal[:, 0]
@@ -287,7 +283,6 @@ class LeaderFollower:
         }
 
     def _followers(self, state: State) -> int | Tensor:
-        """Return the number of followers, at least 1."""
         return self.takes_part(state)[:, 1:].sum(1).clamp_min(1) if self.varied else max(1, self.followers)
 
     def _move(self, state: State, action: Tensor) -> dict[str, Tensor]:

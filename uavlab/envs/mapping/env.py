@@ -211,7 +211,6 @@ class Mapping:
 
     @property
     def spec(self) -> EnvSpec:
-        """Shapes, limits and noise of this task."""
         return EnvSpec(
             agents=self.uavs,
             obs=len(self.channels),
@@ -229,7 +228,6 @@ class Mapping:
 
     @property
     def places(self) -> Lattice:
-        """Places of the UAVs, and their footprints."""
         return Lattice(self.cells, self.cell, self.spacing, self.lattice, len(self.flip), self.view_deg)
 
     @property
@@ -243,7 +241,6 @@ class Mapping:
         return GENERATORS[self.truth][0] + 2 * self.uavs + self.step_noise
 
     def initial(self, noise: Float[Tensor, "B K"]) -> State:
-        """Draw new missions and measure once."""
         numbers, draw_truth = GENERATORS[self.truth]
         split, start, rest = noise.split([numbers, 2 * self.uavs, self.step_noise], dim=1)
         missions, device = len(noise), noise.device
@@ -269,7 +266,6 @@ class Mapping:
         return self._measure(counted, self.places.move(state.place, action), noise)
 
     def observe(self, state: State) -> MapObs:
-        """Return the channels of each UAV and of the team, see the class."""
         self._require_shapes(state)
         place, uavs, size = state.place, self.uavs, self.lattice
         own, near = _mean_belief(state.mean), _mean_belief(state.footprint)
@@ -305,12 +301,10 @@ class Mapping:
         return target[..., 1] * self.lattice + target[..., 0]
 
     def reward(self, state: State, action: Int[Tensor, "B A"], after: State) -> Float[Tensor, "B A"]:
-        """Return the reward of each UAV, see the class."""
         gain = (state if self.lagged else after).gain
         return (self.reward_scale * gain + self.reward_offset)[:, None].expand(-1, self.uavs)
 
     def terminated(self, state: State) -> Bool[Tensor, "B A"]:
-        """Return whether the measurements of a mission are used up."""
         return (state.remaining == 0)[:, None].expand(-1, self.uavs)
 
     def measure(self, state: State, action: Int[Tensor, "B A"], after: State) -> dict[str, Float[Tensor, " B"]]:

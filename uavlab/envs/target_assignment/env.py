@@ -206,7 +206,6 @@ class Assignment:
 
     @cached_property
     def spec(self) -> EnvSpec:
-        """Shapes, limits and noise of this task."""
         entities = Entities(self.rows, self.columns, FEATURES, self.sectors)
         return EnvSpec(
             agents=1,
@@ -274,7 +273,6 @@ class Assignment:
         )
 
     def observe(self, state: State) -> ChoiceObs:
-        """Return the observation of the team and its legal moves."""
         legal, dtype = state.legal, state.own.dtype
         real = (state.speed > 0).to(dtype)[..., None]
         at = state.at / self.side * real
@@ -305,7 +303,6 @@ class Assignment:
         return ChoiceObs(features, with_one(legal.flatten(1))[:, None])
 
     def reward(self, state: State, action: Int[Tensor, "B 1"], after: State) -> Float[Tensor, "B 1"]:
-        """Return what the decision brought, see the class."""
         if self.rewards == "published":
             return published_reward(self, state, after)[:, None]
         share = ((state.rest - after.rest) / state.demand.clamp_min(1e-6)).flatten(1).sum(1) / KINDS
@@ -317,11 +314,9 @@ class Assignment:
         return ((gain - cost) / state.targets)[:, None]
 
     def terminated(self, state: State) -> Bool[Tensor, "B 1"]:
-        """Return whether no move is legal."""
         return ~state.legal.flatten(1).any(1, keepdim=True)
 
     def measure(self, state: State, action: Int[Tensor, "B 1"], after: State) -> dict[str, Float[Tensor, " B"]]:
-        """Return the figures of ``metrics``, see the class."""
         completion, congestion = self.completion(after), self.congestion(after)
         way = (after.time * after.speed).sum(1)  # m in the whole episode
         return {
@@ -361,7 +356,6 @@ class Assignment:
         return self._crowd(state) / state.targets
 
     def _count_done(self, state: State) -> Float[Tensor, " B"]:
-        """Return the number of targets that have all they need."""
         return state.targets - (state.rest.amax(-1) > 0).sum(1)
 
     def _crowd(self, state: State) -> Float[Tensor, " B"]:

@@ -66,7 +66,6 @@ class Route:
         }
 
     def targets(self, program: Any) -> list[int]:
-        """Return the targets of a solved route, in order."""
         after = {i: j for (i, j), x in self.arcs.items() if program.boolean_value(x)}
         order, node = [], after.get(0, 0)
         while node:
@@ -126,14 +125,12 @@ class Bounded:
     env: Assignment
 
     def __getattr__(self, name: str) -> Any:
-        """Return whatever else the task has."""
         if name == "env" or name.startswith("__"):  # a copy asks before there is an ``env``
             raise AttributeError(name)
         return getattr(self.env, name)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Those of the task, and of its solutions."""
         return (
             *self.env.metrics,
             Metric("bound", "last"),
@@ -142,7 +139,6 @@ class Bounded:
         )
 
     def measure(self, state: State, action: Int[Tensor, "B 1"], after: State) -> dict[str, Float[Tensor, " B"]]:
-        """Return the figures of ``metrics``."""
         plans = _plans(cast(Assignment, self), after)  # known since the first decision, for which the task was this one
         bound, value = (after.left.new_tensor([getattr(plan, name) for plan in plans]) for name in ("bound", "value"))
         gap = bound - value
