@@ -20,7 +20,7 @@ from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import EnvSpec, Metric, legal_of, tree_map
 from uavlab.envs.autoreset import start_worlds
 from uavlab.envs.forms import judge, move, out_of_time, require_tensor
-from uavlab.envs.presence import mean_reward
+from uavlab.envs.tally import mean_reward
 from uavlab.ops.action_sampling import random_moves, without_padding
 
 COMMON = (

@@ -9,9 +9,8 @@ from torch import Tensor
 from uavlab.core.protocols import Env
 from uavlab.core.types import LiveTransition, Transition, select, tensors, tree_map
 from uavlab.envs.forms import judge, move, out_of_time, require_like
-from uavlab.envs.presence import live_at_start, may_lack_agents
 from uavlab.envs.staged import stage_numbers
-from uavlab.envs.tally import Tally, add_step, start_tally
+from uavlab.envs.tally import Tally, add_step, live_at_start, may_lack_agents, start_tally
 
 S = TypeVar("S")
 

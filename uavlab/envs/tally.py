@@ -1,6 +1,6 @@
-"""Figures of the episodes that end while worlds are stepped, summed without a host sync."""
+"""Episodes of worlds: which agents take part in them, and their figures, summed without a host sync."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -8,10 +8,30 @@ from torch import Tensor
 
 from uavlab.core.protocols import Env
 from uavlab.core.types import tensors
-from uavlab.envs.presence import mean_reward
 from uavlab.ops.geometry import constant
 
+S = TypeVar("S")
 COMMON = ("return", "flight_time", "timeout")  # figures of every environment, as evaluations have them
+
+
+def may_lack_agents(env: Env[S]) -> bool:
+    """Return whether some agents may take no part in a world (``takes_part`` of the environment)."""
+    return env.spec.deaths and hasattr(env, "takes_part")
+
+
+def live_at_start(env: Env[S], state: S, worlds: int, device: torch.device) -> Bool[Tensor, "B A"]:
+    """Return which agents go on in new worlds: all, or those that take part."""
+    if may_lack_agents(env):
+        return env.takes_part(state)  # type: ignore[attr-defined]
+    return torch.ones(worlds, env.spec.agents, dtype=torch.bool, device=device)
+
+
+def mean_reward(env: Env[S], state: S, reward: Float[Tensor, "B A"]) -> Float[Tensor, " B"]:
+    """Return the mean reward of the agents that take part in each world."""
+    if not may_lack_agents(env):
+        return reward.mean(-1)
+    present = env.takes_part(state)  # type: ignore[attr-defined]
+    return (reward * present).sum(-1) / present.sum(-1).clamp_min(1)
 
 
 @tensors

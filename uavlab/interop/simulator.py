@@ -16,7 +16,7 @@ from uavlab.core.rng import Streams
 from uavlab.core.text import quote
 from uavlab.core.types import EnvSpec, legal_of, select
 from uavlab.envs.forms import judge, move, out_of_time
-from uavlab.envs.presence import live_at_start, mean_reward
+from uavlab.envs.tally import live_at_start, mean_reward
 from uavlab.ops.action_sampling import without_padding
 
 

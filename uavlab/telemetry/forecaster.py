@@ -14,7 +14,7 @@ from uavlab.core.protocols import Learner
 from uavlab.core.registry import Resume
 from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Scale, Update, tree_map
-from uavlab.nets.tcn import StackedTCN
+from uavlab.nets.sequences import StackedTCN
 from uavlab.runtime.oom_retry import Rows
 from uavlab.runtime.runtime import Runtime
 from uavlab.telemetry.dataset import FEATURES, HIDDEN, Windows

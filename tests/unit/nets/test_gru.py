@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from uavlab.nets import gru
-from uavlab.nets.gru import StackedGRU
 from uavlab.nets.mlp import OUTPUT_STD
+from uavlab.nets.sequences import StackedGRU
 
 NET = StackedGRU(inputs=5, hidden=8, memory=4, outputs=3)
 G, T, N = 3, 6, 5

@@ -16,7 +16,7 @@ from torch import Tensor
 from uavlab.core.types import ChoiceObs, Steps, features_of, tensors
 from uavlab.learners.ppo.networks import TeamOnVectors
 from uavlab.nets.assignment import per_agent
-from uavlab.nets.gru import StackedGRU
+from uavlab.nets.sequences import StackedGRU
 
 
 @tensors
