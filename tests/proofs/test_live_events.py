@@ -43,7 +43,7 @@ def test_no_sequence_of_events_raises(
     seeds: range, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proof: Callable[[str, str], None]
 ) -> None:
     monkeypatch.setattr(comparison, "SLICE", 1e-9)
-    monkeypatch.setattr(history, "EVERY", 0.01)
+    monkeypatch.setattr(comparison, "EVERY", 0.01)
     monkeypatch.setattr(panel, "display", lambda *args, **options: SimpleNamespace(update=lambda copy: None))
     with registered_outside(), watch_threads():
         done, refused = play(tmp_path, seeds)

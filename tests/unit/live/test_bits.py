@@ -38,7 +38,7 @@ CHANGES: dict[str, list[tuple[int, Settings]]] = {
 @pytest.fixture(autouse=True)
 def quick_slices(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(comparison, "SLICE", 1e-9)
-    monkeypatch.setattr(history, "EVERY", 1e-9)
+    monkeypatch.setattr(comparison, "EVERY", 1e-9)
     with registered_outside(), watch_threads():
         yield
 

@@ -19,7 +19,7 @@ SEQUENCES, EVENTS = 20, 4
 @pytest.fixture(autouse=True)
 def quick_slices(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(comparison, "SLICE", 1e-9)
-    monkeypatch.setattr(history, "EVERY", 0.01)
+    monkeypatch.setattr(comparison, "EVERY", 0.01)
     monkeypatch.setattr(panel, "display", lambda *args, **options: SimpleNamespace(update=lambda copy: None))
     with registered_outside():
         yield
