@@ -133,14 +133,14 @@ def team_action_space(spec: EnvSpec) -> spaces.Space[Any]:
 def agent_observation_space(spec: EnvSpec, agent: int) -> spaces.Space[Any]:
     """Return the space of what one agent observes, without padding."""
     shapes, widths = named(spec, observation_shapes(spec)), own_widths(spec, agent)
-    own = {name: shape[1:] for name, shape in shapes.items() if name != "state"}
-    return _observation_space({n: (*shape[:-1], widths.get(n, shape[-1])) for n, shape in own.items()})
+    per_agent = {name: shape[1:] for name, shape in shapes.items() if name != "state"}
+    return _observation_space({n: (*shape[:-1], widths.get(n, shape[-1])) for n, shape in per_agent.items()})
 
 
 def agent_action_space(spec: EnvSpec, agent: int) -> spaces.Space[Any]:
     """Return the space of what one agent does, without padding."""
-    own = own_actions(spec)[agent]
-    return spaces.Discrete(own) if spec.choices else spaces.Box(-1, 1, (own,), np.float32)
+    count = own_actions(spec)[agent]
+    return spaces.Discrete(count) if spec.choices else spaces.Box(-1, 1, (count,), np.float32)
 
 
 def arrays(spec: EnvSpec, obs: Any) -> dict[str, np.ndarray]:

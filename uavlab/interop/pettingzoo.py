@@ -71,8 +71,8 @@ class TeamParallelEnv(ParallelEnv[str, Any, Any]):
         spec = self.simulator.spec
         team = np.zeros((1, spec.agents, spec.action), np.int64 if spec.choices else np.float32)
         for agent, action in actions.items():
-            own = require_action(f"step: {agent}", action, self.action_spaces[agent])
-            team[0, self.possible_agents.index(agent), : own.size] = own
+            array = require_action(f"step: {agent}", action, self.action_spaces[agent])
+            team[0, self.possible_agents.index(agent), : array.size] = array
         chosen = torch.from_numpy(team)
         reward, _ = self.simulator.step(chosen[..., 0] if spec.choices else chosen)
         live, late = self._live(), bool(self.simulator.truncated)

@@ -120,7 +120,7 @@ def agent_groups(spec: EnvSpec) -> dict[str, tuple[int, ...]]:
     if not labels:
         order = list(dict.fromkeys(spec.groups))
         labels = [f"group_{order.index(label)}" if len(order) > 1 else "agents" for label in spec.groups]
-    return {name: tuple(n for n, own in enumerate(labels) if own == name) for name in dict.fromkeys(labels)}
+    return {name: tuple(n for n, label in enumerate(labels) if label == name) for name in dict.fromkeys(labels)}
 
 
 def own_widths(spec: EnvSpec, agent: int) -> dict[str, int]:

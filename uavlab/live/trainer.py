@@ -35,7 +35,9 @@ Script = Sequence[tuple[int, Mapping[str, Any]]]
 
 def script_of(changes: Iterable[Change]) -> Script:
     """Return the script of the changes of a run, without those that were undone."""
-    return [(each.update, {k: new for k, (_, new) in each.settings.items()}) for each in changes if not each.undone]
+    return [
+        (change.update, {k: new for k, (_, new) in change.settings.items()}) for change in changes if not change.undone
+    ]
 
 
 def follow(run: Run, script: Script) -> Iterator[Progress]:
@@ -57,12 +59,12 @@ def follow(run: Run, script: Script) -> Iterator[Progress]:
 def parse_script(value: Any) -> list[tuple[int, dict[str, Any]]]:
     """Return a script in the order of its updates; ``value`` may come from YAML or a notebook's parameters."""
     entries = []
-    for number, each in enumerate(value if isinstance(value, list | tuple) else [value], 1):
-        if not (isinstance(each, list | tuple) and len(each) == 2 and type(each[0]) is int and each[0] >= 0):
-            raise ConfigError(f"script, entry {number}: got {quote(each)}; expected [update, {{setting: value}}].")
-        if not isinstance(each[1], Mapping) or not all(isinstance(name, str) for name in each[1]):
-            raise ConfigError(f"script, entry {number}: got {quote(each[1])}; expected a mapping of names to values.")
-        entries.append((each[0], dict(each[1])))
+    for number, entry in enumerate(value if isinstance(value, list | tuple) else [value], 1):
+        if not (isinstance(entry, list | tuple) and len(entry) == 2 and type(entry[0]) is int and entry[0] >= 0):
+            raise ConfigError(f"script, entry {number}: got {quote(entry)}; expected [update, {{setting: value}}].")
+        if not isinstance(entry[1], Mapping) or not all(isinstance(name, str) for name in entry[1]):
+            raise ConfigError(f"script, entry {number}: got {quote(entry[1])}; expected a mapping of names to values.")
+        entries.append((entry[0], dict(entry[1])))
     return sorted(entries, key=lambda entry: entry[0])
 
 
@@ -333,7 +335,7 @@ class Trainer:
     def _samples(self) -> list[Sample]:
         """The samples with the present settings, without the first update after the last change, which may compile."""
         since = self.run.changes[-1].update if self.run.changes else -1
-        return [each for each in self.history.samples if each.update > since]
+        return [sample for sample in self.history.samples if sample.update > since]
 
     def comparable(self, settings: Iterable[str]) -> bool:
         """Return whether a change of these settings can be measured now: to and fro, or by slices before it."""
@@ -403,18 +405,18 @@ getattr(threading, "_register_atexit", atexit.register)(stop_all)
 def trainer_of(run: Run) -> Trainer:
     """Return the trainer of a run: the one that it has, so that there is never a second thread, or a new one."""
     with LOCK:
-        present = [each for each in _trainers(run.folder) if each.alive]
-        present += [each for each in TRAINERS if each.run is run]
+        present = [trainer for trainer in _trainers(run.folder) if trainer.alive]
+        present += [trainer for trainer in TRAINERS if trainer.run is run]
         return present[0] if present else Trainer(run)
 
 
 def trainer_in(folder: Path) -> Trainer:
     """Return the trainer of a folder: one that can go on, or one of the run as its newest checkpoint has it."""
     with LOCK:
-        present = [each for each in _trainers(folder) if each.alive or not each.run.obstacle]
-        return min(present, key=lambda each: not each.alive) if present else trainer_of(Run.resume(folder))
+        present = [trainer for trainer in _trainers(folder) if trainer.alive or not trainer.run.obstacle]
+        return min(present, key=lambda trainer: not trainer.alive) if present else trainer_of(Run.resume(folder))
 
 
 def _trainers(folder: Path | None) -> list[Trainer]:
     where = folder and folder.resolve()
-    return [each for each in TRAINERS if where and each.run.folder and each.run.folder.resolve() == where]
+    return [trainer for trainer in TRAINERS if where and trainer.run.folder and trainer.run.folder.resolve() == where]

@@ -161,8 +161,8 @@ def tree_tensors(tree: Any) -> Iterator[Tensor]:
     if isinstance(tree, Tensor):
         yield tree
     elif is_dataclass(tree):
-        for each in fields(tree):
-            yield from tree_tensors(getattr(tree, each.name))
+        for part in fields(tree):
+            yield from tree_tensors(getattr(tree, part.name))
     elif isinstance(tree, dict | tuple | list):
         for part in tree.values() if isinstance(tree, dict) else tree:
             yield from tree_tensors(part)
@@ -175,7 +175,7 @@ def clone_tree(tree: Any) -> Any:
     if tree is None:
         return None
     if is_dataclass(tree) and not isinstance(tree, type):
-        return replace(tree, **{each.name: clone_tree(getattr(tree, each.name)) for each in fields(tree)})
+        return replace(tree, **{part.name: clone_tree(getattr(tree, part.name)) for part in fields(tree)})
     if isinstance(tree, dict):
         return {key: clone_tree(part) for key, part in tree.items()}
     if isinstance(tree, tuple | list):

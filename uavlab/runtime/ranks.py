@@ -311,13 +311,13 @@ def _whole(name: str, least: int, most: int, default: str = "") -> int:
 def _backend(backend: Backend, device: str) -> str:
     """Return the backend for ``init_process_group``, and choose this rank's GPU."""
     gpus = torch.cuda.device_count() if device != "cpu" and torch.cuda.is_available() else 0
-    here = _whole("LOCAL_WORLD_SIZE", 1, 2**16, "1")
+    processes = _whole("LOCAL_WORLD_SIZE", 1, 2**16, "1")
     local = _whole("LOCAL_RANK", 0, 2**16 - 1, "0")
-    if backend == "nccl" and (gpus < here or not distributed.is_nccl_available()):
+    if backend == "nccl" and (gpus < processes or not distributed.is_nccl_available()):
         raise ConfigError(
-            f"rank_backend: nccl needs a GPU for each rank, got {gpus} for {here} here; use auto or gloo."
+            f"rank_backend: nccl needs a GPU for each rank, got {gpus} for {processes} here; use auto or gloo."
         )
     if gpus:
         torch.cuda.set_device(local % gpus)
-    fast = gpus >= here and distributed.is_nccl_available() and backend != "gloo"
+    fast = gpus >= processes and distributed.is_nccl_available() and backend != "gloo"
     return "cpu:gloo,cuda:nccl" if fast else "gloo"

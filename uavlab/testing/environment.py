@@ -67,9 +67,9 @@ class EnvReport:
         total, ends = self.worlds * self.steps * len(ACTIONS), (self.terminated, self.truncated)
         returns = "none of random actions: no episode ended; take more steps"
         if self.returns:
-            each = torch.tensor(self.returns, dtype=torch.float64)
-            spread = each.std(correction=0).item()
-            returns = f"{each.mean().item():.4g} of random actions, +- {spread:.4g} over {len(each)} episodes"
+            values = torch.tensor(self.returns, dtype=torch.float64)
+            spread = values.std(correction=0).item()
+            returns = f"{values.mean().item():.4g} of random actions, +- {spread:.4g} over {len(values)} episodes"
         effect = "observations by up to {:.4g}, rewards by up to {:.4g}".format(*self.effect)
         warning = "  WARNING   actions change nothing: random and zero actions had the same observations and rewards"
         deaths = (
@@ -90,8 +90,8 @@ class EnvReport:
             )
             + (f"  actions   change {effect}" if any(self.effect) else warning)
             + deaths * (self.unmarked > 0)
-            + "".join(f"\n  WARNING   not exact: {each}" for each in self.not_exact)
-            + "".join(f"\n  WARNING   {each}: a GPU waits, and CUDA graphs cannot hold it" for each in self.syncs)
+            + "".join(f"\n  WARNING   not exact: {reason}" for reason in self.not_exact)
+            + "".join(f"\n  WARNING   {place}: a GPU waits, and CUDA graphs cannot hold it" for place in self.syncs)
         )
 
 

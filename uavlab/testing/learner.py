@@ -159,8 +159,8 @@ def check_learner(
     _check_state(first, fresh)
     _check_guard(first)
     sizes = [tensor.numel() for tensor in first.state().values()]
-    known = sorted(BANDITS, key=lambda each: observation_type(each.spec) is not observation_type(first.env.spec))
-    bandit = next((each for each in known if not first.entry.refusal(each.spec)), None)
+    known = sorted(BANDITS, key=lambda task: observation_type(task.spec) is not observation_type(first.env.spec))
+    bandit = next((task for task in known if not first.entry.refusal(task.spec)), None)
     scores = 0, 0.0, 0.0, 0.0
     if bandit and updates:
         task, source = replace(config.task, environment=Environment(Bandit)), _sizes(learner, PLAYED, settings)
@@ -174,7 +174,7 @@ def _configure(learner: str, env: Env | str | None, settings: Mapping[str, Any])
     """Return the settings of a small run on an environment that the learner fits."""
     require_known("learner", learner, LEARNERS, "check_learner: ")
     if env is None:
-        specs = {name: getattr(each.kind(), "spec", None) for name, each in ENVIRONMENTS.items()}
+        specs = {name: getattr(entry.kind(), "spec", None) for name, entry in ENVIRONMENTS.items()}
         teams = [name for name, spec in specs.items() if isinstance(spec, EnvSpec)]
         env = next((name for name in teams if not LEARNERS[learner].refusal(specs[name])), None)
         if env is None:
@@ -306,9 +306,9 @@ def _check_state(trained: _Training, fresh: _Training) -> None:
     trained.require_equal("load_state_dict", state, fresh.state(), "in the state after it was loaded", WHOLE)
     for _ in range(UPDATES):
         batch, noise = trained.batch()
-        for each in (trained, fresh):
-            each.learner.update(batch, noise)
-        one, other = ({**each.state(), "parameters": each.learner.parameters()} for each in (trained, fresh))
+        for run in (trained, fresh):
+            run.learner.update(batch, noise)
+        one, other = ({**run.state(), "parameters": run.learner.parameters()} for run in (trained, fresh))
         trained.require_equal("state_dict", one, other, "after an update of a learner that loaded it", WHOLE)
 
 

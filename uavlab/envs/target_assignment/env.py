@@ -459,8 +459,8 @@ def _places(
     place = torch.stack((cell % env.cells, cell // env.cells), -1).to(first.dtype)
     apart = (place - centre[:, None] * (env.cells - 1)).norm(dim=-1) / env.cells
     target = (first - env.clustering * apart).topk(env.columns, 1).indices
-    other = second.scatter(1, target, 2.0).topk(env.rows + env.blocks, 1, largest=False).indices
-    return place[torch.cat((other[:, : env.rows], target, other[:, env.rows :]), 1)]
+    free = second.scatter(1, target, 2.0).topk(env.rows + env.blocks, 1, largest=False).indices
+    return place[torch.cat((free[:, : env.rows], target, free[:, env.rows :]), 1)]
 
 
 def _amounts(

@@ -41,7 +41,7 @@ class Route:
 
     def __init__(self, model: Any, env: Assignment, state: State, uav: int, targets: Sequence[int]) -> None:
         """Add a route within the UAV's range, by the shortest sectors."""
-        start, leg = ((each.amin(-1) * METRES).floor().long() for each in (state.way[0, uav], state.leg[0]))
+        start, leg = ((length.amin(-1) * METRES).floor().long() for length in (state.way[0, uav], state.leg[0]))
         self.numbers, self.arcs = dict(enumerate(targets, 1)), {}
         lengths = []
         for i, legs in enumerate([start, *leg[targets]]):
@@ -92,8 +92,8 @@ def _satisfied(model: Any, state: State, target: int, routes: dict[int, Route]) 
 def _limit_gifts(model: Any, state: State, uav: int, route: Route) -> None:
     """Limit what a UAV gives to what it has, and to targets that it visits."""
     for kind in range(KINDS):
-        most = _integer(state.own[0, uav, kind], up=True)
-        model.add(sum(route.gifts[target, kind] for target in route.visits) <= most)
+        supply = _integer(state.own[0, uav, kind], up=True)
+        model.add(sum(route.gifts[target, kind] for target in route.visits) <= supply)
         for target, visit in route.visits.items():
             model.add(route.gifts[target, kind] == 0).only_enforce_if(visit.negated())
 
@@ -142,8 +142,8 @@ class Bounded:
         plans = _plans(cast(Assignment, self), after)  # known since the first decision, for which the task was this one
         bound, value = (after.left.new_tensor([getattr(plan, name) for plan in plans]) for name in ("bound", "value"))
         gap = bound - value
-        own = {"bound": bound, "gap": gap, "optimal": (gap <= ROUNDING).to(gap.dtype)}
-        return {**self.env.measure(state, action, after), **own}
+        figures = {"bound": bound, "gap": gap, "optimal": (gap <= ROUNDING).to(gap.dtype)}
+        return {**self.env.measure(state, action, after), **figures}
 
 
 class Start:
