@@ -19,7 +19,7 @@ from uavlab.core.registry import Settings
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import EnvSpec, Metric, legal_of, split_groups, tree_map
 from uavlab.envs.autoreset import judge, move, out_of_time, require_tensor, start_worlds
-from uavlab.envs.presence import mean_reward
+from uavlab.envs.tally import mean_reward
 from uavlab.ops.action_sampling import random_moves, without_padding
 from uavlab.runtime.runtime import Runtime
 

@@ -23,8 +23,7 @@ from uavlab.experiment import build
 from uavlab.learners.ppo import ppo
 from uavlab.replay import prefetch
 from uavlab.runtime import cuda_graph, grad_step, runtime, wrappers
-from uavlab.runtime.toggle_records import EAGER
-from uavlab.runtime.toggles import TOGGLES, Toggle, Toggles, register, resolve
+from uavlab.runtime.toggles import EAGER, TOGGLES, Toggle, Toggles, register, resolve
 from uavlab.telemetry import flights
 from uavlab.training import training
 

@@ -27,8 +27,7 @@ from uavlab.experiment.build import ENVIRONMENTS, LEARNERS, task
 from uavlab.experiment.config import Config, configure
 from uavlab.experiment.run import Run
 from uavlab.runtime.grad_step import GradientStep
-from uavlab.runtime.toggle_records import EAGER
-from uavlab.runtime.toggles import TOGGLES, Toggle, Toggles, as_dict, resolve
+from uavlab.runtime.toggles import EAGER, TOGGLES, Toggle, Toggles, as_dict, resolve
 from uavlab.training import training
 
 Changes = dict[str, Any]

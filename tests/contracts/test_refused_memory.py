@@ -15,7 +15,7 @@ from uavlab.learners.masac.loop import MASACLoop
 from uavlab.learners.masac.masac import MASAC
 from uavlab.replay import ring
 from uavlab.runtime import grad_step
-from uavlab.runtime.toggle_records import EAGER
+from uavlab.runtime.toggles import EAGER
 
 KINDS: dict[str, tuple[type, dict[str, Any]]] = {"loop": (MASACLoop, {}), "batched": (MASAC, EAGER)}
 

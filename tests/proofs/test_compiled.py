@@ -21,8 +21,7 @@ from uavlab.collectors import off_policy
 from uavlab.experiment.config import configure
 from uavlab.experiment.curriculum import Progression
 from uavlab.experiment.run import Run
-from uavlab.runtime.toggle_records import EAGER
-from uavlab.runtime.toggles import TOGGLES
+from uavlab.runtime.toggles import EAGER, TOGGLES
 
 SLOTS = {"slots": [4, 3, 2]}
 STAGES = [  # three smaller ones, then the task itself

@@ -21,8 +21,7 @@ from tests.contracts.test_equality import (
     train,
 )
 from tests.support.changes import BROKEN
-from uavlab.runtime.toggle_records import EAGER
-from uavlab.runtime.toggles import Toggle
+from uavlab.runtime.toggles import EAGER, Toggle
 
 
 @pytest.mark.parametrize(("env", "learner", "toggle", "changes"), served(OWN_CODE))

@@ -19,8 +19,7 @@ from uavlab.experiment.build import task
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 from uavlab.runtime import cuda_graph
-from uavlab.runtime.toggle_records import EAGER
-from uavlab.runtime.toggles import TOGGLES, Toggles, as_dict, toggle_presets
+from uavlab.runtime.toggles import EAGER, TOGGLES, Toggles, as_dict, toggle_presets
 from uavlab.training import training
 
 Changes = dict[str, Any]

@@ -26,7 +26,8 @@ from uavlab.envs.mapping.env import Mapping
 from uavlab.experiment.run import Run
 from uavlab.learners.masac.masac import MASAC
 from uavlab.nets.cnn import WIDE
-from uavlab.runtime import cuda_graph, toggle_records
+from uavlab.runtime import cuda_graph
+from uavlab.runtime import toggles as toggle_records
 from uavlab.runtime.runtime import Runtime
 from uavlab.training import training
 

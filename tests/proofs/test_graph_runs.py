@@ -13,9 +13,10 @@ from uavlab.envs.mapping import fusion
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 from uavlab.learners.masac.masac import MASAC
-from uavlab.runtime import cuda_graph, toggle_records
+from uavlab.runtime import cuda_graph
+from uavlab.runtime import toggles as toggle_records
 from uavlab.runtime.cuda_graph import WARM_UP
-from uavlab.runtime.toggle_records import EAGER
+from uavlab.runtime.toggles import EAGER
 
 TASKS = [("mapping", "coma"), ("telemetry", "forecaster"), ("spread", "mappo"), ("pursuit", "masac")]
 GRAPHS = pytest.mark.parametrize("graph", ["update", "cycle"])

@@ -16,7 +16,7 @@ from tests.support.live_runs import drift, trained, watch_threads
 from tests.support.registries import registered_outside
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_status
-from uavlab.live import comparison, history
+from uavlab.live import comparison
 from uavlab_lab.live import panel
 
 FEW, ALL = 40, 200  # sequences
@@ -43,7 +43,7 @@ def test_no_sequence_of_events_raises(
     seeds: range, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proof: Callable[[str, str], None]
 ) -> None:
     monkeypatch.setattr(comparison, "SLICE", 1e-9)
-    monkeypatch.setattr(history, "EVERY", 0.01)
+    monkeypatch.setattr(comparison, "EVERY", 0.01)
     monkeypatch.setattr(panel, "display", lambda *args, **options: SimpleNamespace(update=lambda copy: None))
     with registered_outside(), watch_threads():
         done, refused = play(tmp_path, seeds)

@@ -17,7 +17,7 @@ from uavlab.core.rng import Streams
 from uavlab.core.types import tree_map
 from uavlab.envs.autoreset import advance, make_pool, start_worlds
 from uavlab.envs.leader_follower.env import PUBLISHED, LeaderFollower
-from uavlab.nets.gru import StackedGRU
+from uavlab.nets.sequences import StackedGRU
 from uavlab.nets.mlp import StackedMLP
 from uavlab.ops.action_sampling import squashed_gaussian
 from uavlab.ops.geometry import distance, nearest_offsets

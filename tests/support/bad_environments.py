@@ -139,7 +139,7 @@ ROWS = (
         "not a number",
         "nan",
         "NAME.transition.reward, step 2 of the random rollout: got a number that is not finite in world 0; "
-        "expected finite numbers. Guard divisions and roots.",
+        "expected finite numbers: guard divisions and roots.",
     ),
     Row(
         "external timeout",

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, distributed
 
 from tests.support.lockstep import caller, twins
-from uavlab.runtime.ranks import Group, Ranks
-from uavlab.runtime.torchrun import join
+from uavlab.runtime.ranks import Group, Ranks, join
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from uavlab.experiment.run import Run
 from uavlab.experiment.scores import Scores
 from uavlab.experiment.symptoms import Finding
 from uavlab.runtime.toggles import TOGGLES, Toggles
-from uavlab.storage.board import About, Board
+from uavlab.storage.trackers import About, Board
 from uavlab.sweeps.spec import Sweep
 from uavlab.sweeps.table import SweepTable
 from uavlab_lab import films, live_run, page, widgets

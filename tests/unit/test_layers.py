@@ -17,10 +17,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "uavlab"
 LAB = ROOT / "notebooks" / "uavlab_lab"
-CIRCLES = [  # modules that import each other, for type checkers or late; a circle may only shrink or go
-    "uavlab.envs.mapping: fusion fusion_numba",
-    "uavlab.envs.target_assignment: env scenarios",
-]
+CIRCLES: list[str] = []  # modules that import each other, for type checkers or late
 HOT = {"ops", "envs", "nets", "replay", "learners"}
 SYNCS = {"item", "cpu", "numpy"}
 UNSAFE = {

@@ -373,7 +373,7 @@ def trial(folder: Path) -> Record:
 
 def own_place() -> tuple[int, int]:
     """Return the number of this process among ranks, and their count; all but the first print nothing from now on."""
-    from uavlab.runtime.torchrun import place
+    from uavlab.runtime.ranks import place
 
     number, count = place()
     if number > 0:

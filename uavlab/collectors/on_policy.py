@@ -16,9 +16,8 @@ from uavlab.core.registry import COLLECTORS, Resume, Settings
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.types import Batch, Rollout, leaves, tree_map
 from uavlab.envs.autoreset import judge, move, out_of_time, require_like
-from uavlab.envs.presence import live_at_start
 from uavlab.envs.staged import first_stage, start_noise
-from uavlab.envs.tally import add_step, read_tally, start_tally
+from uavlab.envs.tally import add_step, live_at_start, read_tally, start_tally
 from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.runtime import Runtime
 

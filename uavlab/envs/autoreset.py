@@ -17,9 +17,8 @@ from uavlab.core.installation import program
 from uavlab.core.protocols import Env
 from uavlab.core.registry import ENVIRONMENTS
 from uavlab.core.types import LiveTransition, Transition, select, tensors, tree_map
-from uavlab.envs.presence import live_at_start, may_lack_agents
 from uavlab.envs.staged import stage_numbers
-from uavlab.envs.tally import Tally, add_step, start_tally
+from uavlab.envs.tally import Tally, add_step, live_at_start, may_lack_agents, start_tally
 
 FUNCTIONS = {"spec", "initial", "transition", "observe", "reward", "terminated", "measure"}
 

@@ -114,7 +114,6 @@ class Pursuit:
 
     @cached_property
     def spec(self) -> EnvSpec:
-        """Shapes, limits and noise of this task."""
         seen, moves = 2 * self.pursuers + 3 * self.evaders + 4, len(MOVES)
         return team_spec(
             Group("pursuers", self.pursuers, obs=seen, choices=moves),
@@ -146,7 +145,6 @@ class Pursuit:
         return State(pos=pos, blocked=state.blocked, caught=caught, step=state.step + 1)
 
     def observe(self, state: State) -> ChoiceObs:
-        """Return observation and legal moves of each UAV, see the class."""
         own = torch.cat(((state.pos + 0.5) / self.side, self.obstructed(state)[..., 1:].to(state.pos.dtype)), -1)
         pursuer, evader = self.groups(state.pos)
         turn = torch.arange(self.pursuers, device=pursuer.device)
@@ -160,7 +158,6 @@ class Pursuit:
         return ChoiceObs(features, self.legal(state))
 
     def reward(self, state: State, action: Int[Tensor, "B A"], after: State) -> Float[Tensor, "B A"]:
-        """Return the reward of each UAV, see the class."""
         dtype, free = after.pos.dtype, ~state.caught
         new = (after.caught & free).to(dtype)
         price = self.time_cost + self.distance_cost * self.nearest(after)

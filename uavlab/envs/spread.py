@@ -100,7 +100,6 @@ class Spread:
 
     @cached_property
     def spec(self) -> EnvSpec:
-        """Shapes, limits and noise of this task."""
         return EnvSpec(
             agents=self.uavs,
             obs=4 * self.uavs + 2,
@@ -129,21 +128,18 @@ class Spread:
         return State(pos=pos, vel=vel, landmark=state.landmark, step=state.step + 1)
 
     def observe(self, state: State) -> Float[Tensor, "B A O"]:
-        """Return the observation of each UAV, see the class."""
         here = state.pos[:, :, None]
         landmarks = (state.landmark[:, None] - here).flatten(2)
         others = (self._others(state) - here).flatten(2)
         return torch.cat((state.vel, state.pos, landmarks, others), -1)
 
     def reward(self, state: State, action: Float[Tensor, "B A 2"], after: State) -> Float[Tensor, "B A"]:
-        """Return the reward of each UAV, see the class."""
         dtype = after.pos.dtype
         team = self.cover_reward * self.covered(after).to(dtype).mean(1)
         team = team - self.distance_cost * self.gap(after).amin(1).mean(1)
         return team[:, None] - self.collision_cost * self.collides(after).any(-1).to(dtype)
 
     def terminated(self, state: State) -> Bool[Tensor, "B A"]:
-        """Return that no UAV's task has ended."""
         return torch.zeros_like(state.pos[..., 0], dtype=torch.bool)
 
     def measure(self, state: State, action: Float[Tensor, "B A 2"], after: State) -> dict[str, Float[Tensor, " B"]]:

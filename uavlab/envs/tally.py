@@ -1,6 +1,6 @@
-"""Figures of the episodes that end while worlds are stepped, summed without a host sync."""
+"""Episodes of worlds: which agents take part in them, and their figures, summed without a host sync."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -8,10 +8,30 @@ from torch import Tensor
 
 from uavlab.core.protocols import Env
 from uavlab.core.types import tensors
-from uavlab.envs.presence import mean_reward
 from uavlab.ops.geometry import constant
 
+S = TypeVar("S")
 COMMON = ("return", "flight_time", "timeout")  # figures of every environment, as evaluations have them
+
+
+def may_lack_agents(env: Env[S]) -> bool:
+    """Return whether some agents may take no part in a world (``takes_part`` of the environment)."""
+    return env.spec.deaths and hasattr(env, "takes_part")
+
+
+def live_at_start(env: Env[S], state: S, worlds: int, device: torch.device) -> Bool[Tensor, "B A"]:
+    """Return which agents go on in new worlds: all, or those that take part."""
+    if may_lack_agents(env):
+        return env.takes_part(state)  # type: ignore[attr-defined]
+    return torch.ones(worlds, env.spec.agents, dtype=torch.bool, device=device)
+
+
+def mean_reward(env: Env[S], state: S, reward: Float[Tensor, "B A"]) -> Float[Tensor, " B"]:
+    """Return the mean reward of the agents that take part in each world."""
+    if not may_lack_agents(env):
+        return reward.mean(-1)
+    present = env.takes_part(state)  # type: ignore[attr-defined]
+    return (reward * present).sum(-1) / present.sum(-1).clamp_min(1)
 
 
 @tensors
@@ -24,7 +44,6 @@ class Tally:
 
 
 def start_tally(env: Env, noise: Float[Tensor, "B K"]) -> Tally:
-    """Return the tally of new worlds."""
     running = noise.new_zeros(len(noise), len(env.metrics) + len(COMMON))
     return Tally(running=running, total=torch.zeros_like(running), count=torch.zeros_like(running[:, 0]))
 
@@ -34,19 +53,14 @@ def add_step(
 ) -> Tally:
     """Return the tally after a step: a state, an action, and the state after them, before any replacement.
 
-    Args:
-        env: The environment.
-        tally: The tally before.
-        step: The step.
-        reward: Its rewards.
-        ends: Worlds whose episodes end with it because all tasks have ended, and because of the time limit.
+    ``ends`` marks worlds whose episodes end because all tasks have ended, and because of the time limit.
     """
     figures, mean = env.measure(*step), mean_reward(env, step[0], reward)
     common = [mean, torch.ones_like(mean), ends[1].to(mean.dtype)]
     now = torch.stack([*(figures[metric.name] for metric in env.metrics), *common], -1)
     over = [*(metric.over for metric in env.metrics), "sum", "sum", "last"]
-    sums, means = (tuple(each in kinds for each in over) for kinds in (("sum", "mean"), ("mean",)))
-    added, averaged = (constant(each, now.device, torch.bool) for each in (sums, means))
+    sums, means = (tuple(kind in kinds for kind in over) for kinds in (("sum", "mean"), ("mean",)))
+    added, averaged = (constant(marks, now.device, torch.bool) for marks in (sums, means))
     now = torch.where(added, tally.running + now, now)
     whole = torch.where(averaged, now / now[:, -2:-1], now)  # the last but one counts steps
     done = (ends[0] | ends[1])[:, None]

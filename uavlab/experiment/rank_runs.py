@@ -11,9 +11,8 @@ from uavlab.core.registry import Settings
 from uavlab.experiment.names import read_settings
 from uavlab.experiment.run_dir import changed_values
 from uavlab.experiment.run_state import RunState
-from uavlab.runtime.ranks import RankConfig, Ranks, launcher
+from uavlab.runtime.ranks import RankConfig, Ranks, join, launcher, restarts
 from uavlab.runtime.toggles import TOGGLES
-from uavlab.runtime.torchrun import join, restarts
 
 MAX_LISTED = 5  # settings in one message
 

@@ -22,10 +22,9 @@ from uavlab.experiment.config import Config
 from uavlab.experiment.schedules import Schedules
 from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.runtime.runtime import Runtime
-from uavlab.storage.board import About
 from uavlab.storage.machine import describe
 from uavlab.storage.metrics_log import Recorder, in_digest
-from uavlab.storage.trackers import OPENERS
+from uavlab.storage.trackers import OPENERS, About
 
 COMPARISON = "comparison"  # who changes settings to and fro
 TIMED = "minutes: how many updates fit into them depends on the machine"

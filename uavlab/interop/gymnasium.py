@@ -1,28 +1,26 @@
-"""Teams as single agents of Gymnasium: worlds as a ``VectorEnv``, or one world as an ``Env``."""
+"""Teams as single agents of Gymnasium, worlds as a ``VectorEnv`` or one as an ``Env``; spaces and arrays of agents."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
 import numpy as np
 import torch
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.text import require_known
-from uavlab.interop.simulator import Simulator
-from uavlab.interop.spaces import arrays, bare, require_action, team_action_space, team_observation_space
+from uavlab.core.text import quote, require_known
+from uavlab.core.types import EnvSpec, leaves, observation_shapes, own_actions
+from uavlab.interop.simulator import Simulator, named, own_widths
 
+LARGEST = float(np.finfo(np.float32).max)  # observations are finite, and a check of Gymnasium warns of infinite bounds
 MODES = tuple(mode.value for mode in (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP))
 
 
 class TeamVectorEnv(VectorEnv[Any, np.ndarray, np.ndarray]):
-    """Worlds of an environment, see ``uavlab.to_gymnasium``.
-
-    Attributes:
-        simulator: The worlds.
-        ended: Worlds whose episode ended with the last step, and that start with the next one (B).
-    """
+    """Worlds of an environment, see ``uavlab.to_gymnasium``."""
 
     def __init__(self, simulator: Simulator, autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP) -> None:
         name = autoreset_mode.value if isinstance(autoreset_mode, AutoresetMode) else autoreset_mode
@@ -33,7 +31,7 @@ class TeamVectorEnv(VectorEnv[Any, np.ndarray, np.ndarray]):
         self.single_action_space = team_action_space(simulator.spec)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        self.ended = np.zeros(self.num_envs, bool)
+        self.ended = np.zeros(self.num_envs, bool)  # worlds that ended with the last step, and start with the next one
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start all worlds anew, with a seed from new random streams; ``options`` have no effect."""
@@ -69,11 +67,7 @@ class TeamVectorEnv(VectorEnv[Any, np.ndarray, np.ndarray]):
 
 
 class TeamEnv(gymnasium.Env[Any, np.ndarray]):
-    """One world of an environment, see ``uavlab.to_gymnasium``.
-
-    Attributes:
-        simulator: The world.
-    """
+    """One world of an environment, see ``uavlab.to_gymnasium``."""
 
     metadata = {"render_modes": []}  # noqa: RUF012 - as in its base
 
@@ -91,7 +85,6 @@ class TeamEnv(gymnasium.Env[Any, np.ndarray]):
         return first_world(observed(self.simulator)), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Step the world."""
         if self.ended:
             raise ConfigError("step: the world has ended or not started; call reset first.")
         chosen = require_action("step", action, self.action_space)[None]
@@ -101,7 +94,6 @@ class TeamEnv(gymnasium.Env[Any, np.ndarray]):
 
 
 def begin(simulator: Simulator, seed: int | None) -> None:
-    """Start all worlds anew, with a seed from new random streams."""
     if seed is not None:
         simulator.seed(seed)
     simulator.start()
@@ -114,14 +106,72 @@ def step_team(simulator: Simulator, actions: np.ndarray) -> np.ndarray:
 
 
 def ends(simulator: Simulator) -> tuple[np.ndarray, np.ndarray]:
-    """Return which worlds have terminated, and which are truncated."""
     return simulator.terminated.cpu().numpy(), simulator.truncated.cpu().numpy()
 
 
 def observed(simulator: Simulator) -> dict[str, np.ndarray]:
-    """Return what all teams observe."""
     return arrays(simulator.spec, simulator.obs)
 
 
 def first_world(obs: dict[str, np.ndarray]) -> Any:
     return bare({name: part[0] for name, part in obs.items()})
+
+
+def team_observation_space(spec: EnvSpec) -> spaces.Space[Any]:
+    """Return the space of what all agents observe, with the axis of agents first, and of the team's maps."""
+    return _observation_space(named(spec, observation_shapes(spec)))
+
+
+def team_action_space(spec: EnvSpec) -> spaces.Space[Any]:
+    """Return the space of the actions (A D) or moves (A) of all agents; padding has no effect."""
+    if spec.choices:
+        return spaces.MultiDiscrete([*own_actions(spec)])
+    return spaces.Box(-1, 1, (spec.agents, spec.action), np.float32)
+
+
+def agent_observation_space(spec: EnvSpec, agent: int) -> spaces.Space[Any]:
+    """Return the space of what one agent observes, without padding."""
+    shapes, widths = named(spec, observation_shapes(spec)), own_widths(spec, agent)
+    per_agent = {name: shape[1:] for name, shape in shapes.items() if name != "state"}
+    return _observation_space({n: (*shape[:-1], widths.get(n, shape[-1])) for n, shape in per_agent.items()})
+
+
+def agent_action_space(spec: EnvSpec, agent: int) -> spaces.Space[Any]:
+    """Return the space of what one agent does, without padding."""
+    count = own_actions(spec)[agent]
+    return spaces.Discrete(count) if spec.choices else spaces.Box(-1, 1, (count,), np.float32)
+
+
+def arrays(spec: EnvSpec, obs: Any) -> dict[str, np.ndarray]:
+    """Return observations as arrays with the axis of worlds first, by name."""
+    parts = named(spec, dict(leaves(obs)))
+    return {name: (x.to(torch.int8) if x.dtype == torch.bool else x).cpu().numpy() for name, x in parts.items()}
+
+
+def agent_arrays(spec: EnvSpec, parts: Mapping[str, np.ndarray], agent: int) -> Any:
+    """Return what one agent observes in the first world, in its space."""
+    widths = own_widths(spec, agent)
+    return bare({n: part[0, agent][..., : widths.get(n)] for n, part in parts.items() if n != "state"})
+
+
+def bare(parts: Mapping[str, Any]) -> Any:
+    """Return the observation alone where nothing stands beside it, otherwise all parts by name."""
+    return dict(parts) if len(parts) > 1 else parts["observation"]
+
+
+def require_action(where: str, action: Any, space: spaces.Space[Any]) -> np.ndarray:
+    try:
+        array = np.asarray(action).astype(space.dtype, casting="same_kind", copy=False)
+    except (TypeError, ValueError, RuntimeError):  # such as lists of different lengths, or a tensor with a gradient
+        array = None
+    if array is None or not space.contains(array):
+        raise ConfigError(f"{where}: got the action {quote(action)}; expected one in {' '.join(str(space).split())}.")
+    return array
+
+
+def _observation_space(shapes: Mapping[str, tuple[int, ...]]) -> spaces.Space[Any]:
+    parts: dict[str, spaces.Space[Any]] = {}
+    for name, shape in shapes.items():
+        box = (0, 1, shape, np.int8) if name == "action_mask" else (-LARGEST, LARGEST, shape, np.float32)
+        parts[name] = spaces.Box(*box)
+    return parts["observation"] if len(parts) == 1 else spaces.Dict(parts)

@@ -1,6 +1,7 @@
 """One world as a ``ParallelEnv`` of PettingZoo, whose agents leave when their task has ended."""
 
 from collections.abc import Mapping
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -10,30 +11,22 @@ from pettingzoo import ParallelEnv
 
 from uavlab.core.errors import ConfigError
 from uavlab.core.text import quote, require_known
-from uavlab.interop.agents import agent_names
-from uavlab.interop.simulator import Simulator
-from uavlab.interop.spaces import (
+from uavlab.interop.gymnasium import (
     agent_action_space,
     agent_arrays,
     agent_observation_space,
     arrays,
+    begin,
     require_action,
     team_observation_space,
 )
+from uavlab.interop.simulator import Simulator, agent_names
 
 Steps = tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]
 
 
 class TeamParallelEnv(ParallelEnv[str, Any, Any]):
-    """One world of an environment, see ``uavlab.to_pettingzoo``.
-
-    Attributes:
-        simulator: The world.
-        possible_agents: Names of all agents.
-        agents: Names of those whose task goes on.
-        observation_spaces: Space of what each agent observes.
-        action_spaces: Space of what each agent does.
-    """
+    """One world of an environment, see ``uavlab.to_pettingzoo``."""
 
     render_mode = None
 
@@ -61,9 +54,7 @@ class TeamParallelEnv(ParallelEnv[str, Any, Any]):
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         """Start a new world, with a seed from new random streams; ``options`` have no effect."""
-        if seed is not None:
-            self.simulator.seed(seed)
-        self.simulator.start()
+        begin(self.simulator, seed)
         self.agents = self._live()
         return self._observe(self.agents), {agent: {} for agent in self.agents}
 
@@ -80,8 +71,8 @@ class TeamParallelEnv(ParallelEnv[str, Any, Any]):
         spec = self.simulator.spec
         team = np.zeros((1, spec.agents, spec.action), np.int64 if spec.choices else np.float32)
         for agent, action in actions.items():
-            own = require_action(f"step: {agent}", action, self.action_spaces[agent])
-            team[0, self.possible_agents.index(agent), : own.size] = own
+            array = require_action(f"step: {agent}", action, self.action_spaces[agent])
+            team[0, self.possible_agents.index(agent), : array.size] = array
         chosen = torch.from_numpy(team)
         reward, _ = self.simulator.step(chosen[..., 0] if spec.choices else chosen)
         live, late = self._live(), bool(self.simulator.truncated)
@@ -101,9 +92,7 @@ class TeamParallelEnv(ParallelEnv[str, Any, Any]):
         return arrays(self.simulator.spec, self.simulator.obs)["state"][0]
 
     def _live(self) -> list[str]:
-        return [
-            agent for agent, live in zip(self.possible_agents, self.simulator.live[0].tolist(), strict=True) if live
-        ]
+        return list(compress(self.possible_agents, self.simulator.live[0].tolist()))
 
     def _observe(self, agents: list[str]) -> dict[str, Any]:
         spec, parts = self.simulator.spec, arrays(self.simulator.spec, self.simulator.obs)

@@ -1,7 +1,8 @@
-"""Worlds of an environment that are stepped as one batch, with the random streams from which they start and go on."""
+"""Worlds that are stepped as one batch with random streams of their own, and what other libraries call their parts."""
 
 import operator
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -12,34 +13,23 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.protocols import Env
 from uavlab.core.rng import Streams
 from uavlab.core.text import quote
-from uavlab.core.types import legal_of, padded_actions, select
+from uavlab.core.types import EnvSpec, legal_of, own_actions, padded_actions, select
 from uavlab.envs.autoreset import judge, move, out_of_time
-from uavlab.envs.presence import live_at_start, mean_reward
+from uavlab.envs.tally import live_at_start, mean_reward
 from uavlab.ops.action_sampling import without_padding
 
 
 class Simulator:
-    """Worlds of an environment; the streams ``initial`` and ``step`` of one seed hold all their random numbers.
-
-    Attributes:
-        env: The environment.
-        worlds: Worlds (B).
-        device: Device of all tensors.
-        state: The worlds; None before the first start.
-        obs: Observations of their agents.
-        padding: Action dimensions beyond each agent's own (A D); None if there are none.
-        live: Agents that take part and whose task has not ended (B A).
-        truncated: Worlds that the time limit has ended (B).
-    """
+    """Worlds of an environment; the streams ``initial`` and ``step`` of one seed hold all their random numbers."""
 
     def __init__(self, env: Env[Any], worlds: int, device: torch.device) -> None:
         """Seed the streams from the operating system; no world starts yet."""
         self.env, self.spec, self.worlds, self.device = env, env.spec, worlds, device
         self.padding = padded_actions(env.spec, device)
-        self.state: Any = None
-        self.obs: Any = None
-        self.live = torch.zeros(worlds, env.spec.agents, dtype=torch.bool, device=device)
-        self.truncated = torch.zeros(worlds, dtype=torch.bool, device=device)
+        self.state: Any = None  # of the worlds; None before the first start
+        self.obs: Any = None  # of their agents
+        self.live = torch.zeros(worlds, env.spec.agents, dtype=torch.bool, device=device)  # agents with a task
+        self.truncated = torch.zeros(worlds, dtype=torch.bool, device=device)  # worlds that the time limit has ended
         self.seed(None)
 
     def seed(self, seed: int | None) -> None:
@@ -90,3 +80,54 @@ class Simulator:
     def terminated(self) -> Bool[Tensor, " B"]:
         """Worlds in which the tasks of all agents have ended."""
         return ~self.live.any(-1)
+
+
+T = TypeVar("T")
+
+VECTORS = {"": "observation", "features": "observation", "legal": "action_mask"}
+MAPS = {"maps": "observation", "features": "features", "legal": "action_mask", "team": "state"}
+"""Names of the parts of observations; further parts are of use where agents choose one after the other."""
+
+
+def named(spec: EnvSpec, parts: Mapping[str, T]) -> dict[str, T]:
+    """Return what belongs to parts of observations by the names of other libraries.
+
+    >>> named(tag, {"features": "what an agent sees", "legal": "its moves"})
+    {'observation': 'what an agent sees', 'action_mask': 'its moves'}
+    """
+    names = MAPS if spec.side else VECTORS
+    return {names[part]: value for part, value in parts.items() if part in names}
+
+
+def agent_names(spec: EnvSpec) -> tuple[str, ...]:
+    """Return the name of each agent: its group and its number there, or its number in the team.
+
+    >>> agent_names(tag)
+    ('hunters_0', 'hunters_1', 'hunters_2', 'prey_0')
+    """
+    of_parts = [f"{part.name}_{number}" for part in spec.parts for number in range(part.agents)]
+    return tuple(of_parts or (f"agent_{number}" for number in range(spec.agents)))
+
+
+def agent_groups(spec: EnvSpec) -> dict[str, tuple[int, ...]]:
+    """Return the numbers of the agents of each group: the parts of a team, or agents that may share a network.
+
+    >>> agent_groups(tag)
+    {'hunters': (0, 1, 2), 'prey': (3,)}
+    """
+    labels = [part.name for part in spec.parts for _ in range(part.agents)]
+    if not labels:
+        order = list(dict.fromkeys(spec.groups))
+        labels = [f"group_{order.index(label)}" if len(order) > 1 else "agents" for label in spec.groups]
+    return {name: tuple(n for n, label in enumerate(labels) if label == name) for name in dict.fromkeys(labels)}
+
+
+def own_widths(spec: EnvSpec, agent: int) -> dict[str, int]:
+    """Return the length of the last axis of what an agent observes, without padding, by name.
+
+    >>> own_widths(tag, 3)
+    {'observation': 10}
+    """
+    seen = [part.obs for part in spec.parts for _ in range(part.agents)] or [spec.obs] * spec.agents
+    moves = {"action_mask": own_actions(spec)[agent]} if spec.choices else {}
+    return moves if spec.side else {"observation": seen[agent], **moves}

@@ -13,8 +13,7 @@ from torchrl.envs import EnvBase
 from uavlab.core.errors import ConfigError
 from uavlab.core.text import quote
 from uavlab.core.types import EnvSpec, leaves, observation_shapes, own_actions
-from uavlab.interop.agents import agent_groups, agent_names, named, own_widths
-from uavlab.interop.simulator import Simulator
+from uavlab.interop.simulator import Simulator, agent_groups, agent_names, named, own_widths
 
 ENDS = ("done", "terminated", "truncated")
 RESERVED = {*ENDS, "state", "next", "shape", "device", "dtype", "space"}
@@ -22,12 +21,7 @@ RESERVED = {*ENDS, "state", "next", "shape", "device", "dtype", "space"}
 
 
 class TeamEnvBase(EnvBase):
-    """Worlds of an environment, see ``uavlab.to_torchrl``.
-
-    Attributes:
-        simulator: The worlds.
-        group_map: Names of the agents of each group.
-    """
+    """Worlds of an environment, see ``uavlab.to_torchrl``."""
 
     def __init__(self, simulator: Simulator, group_map: Mapping[str, Sequence[str]] | None = None) -> None:
         spec, names = simulator.spec, agent_names(simulator.spec)
@@ -49,9 +43,9 @@ class TeamEnvBase(EnvBase):
 
     def to(self, device: Any) -> "TeamEnvBase":
         """Return this object, which stays on its device."""
-        own = self.simulator.device
-        if torch.zeros(0, device=device).device != own:
-            raise ConfigError(f"to_torchrl: worlds on {own} cannot move to {device}; build them there by device=.")
+        place = self.simulator.device
+        if torch.zeros(0, device=device).device != place:
+            raise ConfigError(f"to_torchrl: worlds on {place} cannot move to {device}; build them there by device=.")
         return self
 
     def _by_group(self, parts: Callable[[str, int], Mapping[str, Any]]) -> dict[str, Any]:
@@ -62,17 +56,17 @@ class TeamEnvBase(EnvBase):
     def _seen(self, group: str, agents: int) -> dict[str, Any]:
         spec, specs = self.simulator.spec, {}
         for name, (_, *shape) in named(spec, observation_shapes(spec)).items():
-            own = (agents, *shape[:-1], self.widths[group].get(name, shape[-1]))
-            specs[name] = self._flags(*own) if name == "action_mask" else self._numbers(*own)
+            size = (agents, *shape[:-1], self.widths[group].get(name, shape[-1]))
+            specs[name] = self._flags(*size) if name == "action_mask" else self._numbers(*size)
         specs.pop("state", None)  # it is not of agents
         return specs
 
     def _actions(self, group: str, agents: int) -> dict[str, Any]:
         spec, names = self.simulator.spec, agent_names(self.simulator.spec)
-        own, lead = own_actions(spec)[names.index(self.group_map[group][0])], (*self.batch_size, agents)
+        count, lead = own_actions(spec)[names.index(self.group_map[group][0])], (*self.batch_size, agents)
         if spec.choices:
-            return {"action": Categorical(own, shape=lead, device=self.device, dtype=torch.int64)}
-        return {"action": Bounded(-1.0, 1.0, shape=(*lead, own), device=self.device, dtype=torch.float32)}
+            return {"action": Categorical(count, shape=lead, device=self.device, dtype=torch.int64)}
+        return {"action": Bounded(-1.0, 1.0, shape=(*lead, count), device=self.device, dtype=torch.float32)}
 
     def _numbers(self, *shape: int) -> Unbounded:
         return Unbounded(shape=(*self.batch_size, *shape), device=self.device, dtype=torch.float32)
@@ -123,21 +117,19 @@ class TeamEnvBase(EnvBase):
             results["state"] = parts.pop("state")
         for group, numbers in self.numbers.items():
             live, widths = simulator.live.index_select(1, numbers)[..., None], self.widths[group]
-            own = {name: part.index_select(1, numbers)[..., : widths.get(name)] for name, part in parts.items()}
-            own |= ends(~live, late[..., None] & live)
-            results[group] = TensorDict(own, (*self.batch_size, len(self.group_map[group])), device=self.device)
-            if "action_mask" in own:
-                self.full_action_spec[group, "action"].update_mask(own["action_mask"])
+            entries = {name: part.index_select(1, numbers)[..., : widths.get(name)] for name, part in parts.items()}
+            entries |= ends(~live, late[..., None] & live)
+            results[group] = TensorDict(entries, (*self.batch_size, len(self.group_map[group])), device=self.device)
+            if "action_mask" in entries:
+                self.full_action_spec[group, "action"].update_mask(entries["action_mask"])
         return TensorDict(results, self.batch_size, device=self.device)
 
 
 def ends(terminated: Tensor, truncated: Tensor) -> dict[str, Tensor]:
-    """Return the three flags of an end by name."""
     return dict(zip(ENDS, (terminated | truncated, terminated, truncated), strict=True))
 
 
 def numbers_of(spec: EnvSpec, group_map: Mapping[str, Sequence[str]]) -> dict[str, tuple[int, ...]]:
-    """Return the numbers of the agents that ``group_map`` names."""
     names = agent_names(spec)
     items = list(group_map.items()) if isinstance(group_map, Mapping) else []
     fit = all(isinstance(group, str) and isinstance(agents, list | tuple) and agents for group, agents in items)

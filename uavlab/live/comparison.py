@@ -1,46 +1,112 @@
-"""The speed of a run after a change of settings over that before, from slices of the run itself.
+"""The speed of a run over time, and after a change of settings over that before, from slices of the run itself.
 
 Where a change leaves the algorithm as it is, the run goes to and fro between both settings, slice by slice, so that a
 busy machine slows both. Else the slices before the change are compared with those after it.
 """
 
 import math
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from uavlab.core.statistics import student
 from uavlab.experiment.change import alternates
+from uavlab.experiment.config import Config
+from uavlab.experiment.instruments import Instruments
 from uavlab.experiment.run import Run
-from uavlab.experiment.run_state import Change
-from uavlab.live.history import Sample, rates, work
+from uavlab.experiment.run_state import Change, Progress
 
+EVERY = 0.5  # seconds of training between samples
+MOST = 2400  # samples that are stored; of older ones every second one is dropped
 PAIRS = 6  # slices of each side
 SLICE = 0.5  # seconds of training in a slice, at least
 INTERLEAVED, ONE_AFTER_THE_OTHER = "interleaved", "before and after"
 
 
-class Comparison:
-    """Slices of a run after a change, and before it.
+@dataclass(frozen=True)
+class Sample:
+    """A reading of a run between two updates."""
 
-    Attributes:
-        place: Of the change in ``run.changes``.
-        now: Whether the present slice has the settings after the change.
-        warm_up: Seconds of the first update after the change; None before it.
-        result: What ``outcome`` returned; None until all slices are over.
-    """
+    seconds: float  # of training so far, with scores and saves, without pauses and changes
+    net: float  # the same without scores and saves
+    update: int
+    figures: Mapping[str, float] = field(default_factory=dict)  # of ``Instruments.read`` since the sample before
+
+
+class History:
+    """Samples of a run; the thread that trains calls ``begin`` once, ``add`` after each update, ``skip`` before one."""
+
+    def __init__(self, run: Run) -> None:
+        self.instruments, self.net = Instruments(), run.seconds
+        self.samples: deque[Sample] = deque([Sample(run.seconds, self.net, run.number)])
+        self._number = run.number
+        self.begin(run)
+
+    def begin(self, run: Run) -> None:
+        """Begin training; if the run was trained elsewhere since its last update here, begin a new history."""
+        if run.number != self._number:
+            self.samples = deque([Sample(run.seconds, self.net, run.number)])
+        self._number, self._seconds, self._saves = run.number, run.seconds, len(run.pauses)
+        self._late = 0.0  # seconds of score and saves after the last update, which ``Run`` counts with the next one
+
+    def add(self, run: Run, progress: Progress) -> float:
+        """Count an update, and take a sample if one is due; return the seconds of the update (without score, save)."""
+        spent = run.seconds - self._seconds - self._late
+        self._late = (run.score_seconds if progress.score else 0.0) + sum(run.pauses[self._saves :])
+        self.net, self._number, self._seconds = self.net + spent, run.number, run.seconds
+        self.skip(run)
+        self.sample(run, EVERY)
+        return spent
+
+    def skip(self, run: Run) -> None:
+        """Leave out saves between updates, which ``Run`` does not count."""
+        self._saves = len(run.pauses)
+
+    def sample(self, run: Run, after: float = EVERY / 2) -> None:
+        """Take a sample if the last one is so many seconds of training ago."""
+        if self.net - self.samples[-1].net >= after:
+            self.samples.append(Sample(run.seconds, self.net, run.number, self.instruments.read(run.rt)))
+            if len(self.samples) > MOST:
+                half = MOST // 2
+                rest = list(self.samples)
+                self.samples = deque([*rest[:half:2], *rest[half:]])
+
+
+def rates(samples: Iterable[Sample]) -> list[tuple[float, float]]:
+    """Return updates per second between successive samples, each with the seconds of training at its end."""
+    return [
+        (after.seconds, (after.update - before.update) / (after.net - before.net))
+        for before, after in pairwise(samples)
+        if after.net > before.net
+    ]
+
+
+def work(config: Config) -> dict[str, float]:
+    """Return what an update stands for: rows that are learned from, and data that are collected, by their units."""
+    amount, unit = config.task.collector.data_per_update(config)
+    toggles, batch = config.toggles, getattr(config.source, "batch", None)
+    collected = amount / toggles.ratio if config.task.collector.replay else amount
+    rows = {"rows": batch * config.run.runs} if batch and config.task.collector.replay else {}
+    return {**rows, unit: collected}
+
+
+class Comparison:
+    """Slices of a run after a change, and before it."""
 
     def __init__(self, run: Run, change: Change, samples: Sequence[Sample], pairs: int = PAIRS) -> None:
         """Begin after a change that has just taken effect; ``samples`` are those before it."""
-        self.place, self.pairs = len(run.changes) - 1, pairs
+        self.place, self.pairs = len(run.changes) - 1, pairs  # place of the change in ``run.changes``
         self.old = {name: old for name, (old, _) in change.settings.items()}
         self.new = {name: new for name, (_, new) in change.settings.items()}
         self.how = INTERLEAVED if alternates(list(change.settings)) else ONE_AFTER_THE_OTHER
-        self.warm_up: float | None = None
-        self.result: dict[str, Any] | None = None
+        self.warm_up: float | None = None  # seconds of the first update after the change
+        self.result: dict[str, Any] | None = None  # of ``outcome``, when all slices are over
         self.after: list[float] = []  # updates per second of each slice
         self.before = [] if self.how == INTERLEAVED else [rate for _, rate in rates(samples)][-pairs:]
         self.works = {False: work(run.spare.config if run.spare else run.config), True: work(run.config)}
-        self.now = True
+        self.now = True  # whether the present slice has the settings after the change
         self._start()
 
     def _start(self) -> None:
@@ -81,7 +147,7 @@ class Comparison:
             "after": _median(self.after),
             "slices": len(self.after),
             "warm_up_s": round(self.warm_up or 0.0, 3),
-            "per_update": {unit: round(each, 4) for unit, each in per_update.items() if each != 1},
+            "per_update": {unit: round(share, 4) for unit, share in per_update.items() if share != 1},
         }
 
 
@@ -107,25 +173,25 @@ def speed_ratio(before: Sequence[float], after: Sequence[float], paired: bool) -
 
 
 def measured_rows(changes: Iterable[Change]) -> list[dict[str, Any]]:
-    """Return a row for each change whose speed was measured: ``setting``, ``over_first``, ``low``, ``high``, ``how``.
-
-    ``over_first`` is the speed after the change over that before.
-    """
+    """Return a row for each change whose speed was measured; ``over_first`` is that after it over that before."""
     return [
         {
-            "setting": ", ".join(f"{name}={new}" for name, (_, new) in each.settings.items()),
-            "over_first": each.measured["ratio"],
-            **{key: each.measured[key] for key in ("low", "high", "how")},
+            "setting": ", ".join(f"{name}={new}" for name, (_, new) in change.settings.items()),
+            "over_first": change.measured["ratio"],
+            **{key: change.measured[key] for key in ("low", "high", "how")},
         }
-        for each in changes
-        if "ratio" in each.measured
+        for change in changes
+        if "ratio" in change.measured
     ]
 
 
 def unmeasured(changes: Iterable[Change]) -> list[str]:
     """Return a line for each change whose speed was not measured, with the reason."""
-    rows = [each for each in changes if "ratio" not in each.measured]
-    return [f"{each}" if each.undone else f"{each}: {each.measured.get('stopped', 'no comparison')}" for each in rows]
+    return [
+        f"{change}" if change.undone else f"{change}: {change.measured.get('stopped', 'no comparison')}"
+        for change in changes
+        if "ratio" not in change.measured
+    ]
 
 
 def _median(rates_: Sequence[float]) -> float | None:

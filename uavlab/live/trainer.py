@@ -26,8 +26,7 @@ from uavlab.experiment.process_end import PATIENCE
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import store_config
 from uavlab.experiment.run_state import COMPARISON, Change, Parts, Progress
-from uavlab.live.comparison import PAIRS, Comparison
-from uavlab.live.history import History, Sample
+from uavlab.live.comparison import PAIRS, Comparison, History, Sample
 
 State = Literal["ready", "training", "paused", "stopping", "complete", "failed"]
 Script = Sequence[tuple[int, Mapping[str, Any]]]
@@ -36,7 +35,9 @@ Script = Sequence[tuple[int, Mapping[str, Any]]]
 
 def script_of(changes: Iterable[Change]) -> Script:
     """Return the script of the changes of a run, without those that were undone."""
-    return [(each.update, {k: new for k, (_, new) in each.settings.items()}) for each in changes if not each.undone]
+    return [
+        (change.update, {k: new for k, (_, new) in change.settings.items()}) for change in changes if not change.undone
+    ]
 
 
 def follow(run: Run, script: Script) -> Iterator[Progress]:
@@ -58,12 +59,12 @@ def follow(run: Run, script: Script) -> Iterator[Progress]:
 def parse_script(value: Any) -> list[tuple[int, dict[str, Any]]]:
     """Return a script in the order of its updates; ``value`` may come from YAML or a notebook's parameters."""
     entries = []
-    for number, each in enumerate(value if isinstance(value, list | tuple) else [value], 1):
-        if not (isinstance(each, list | tuple) and len(each) == 2 and type(each[0]) is int and each[0] >= 0):
-            raise ConfigError(f"script, entry {number}: got {quote(each)}; expected [update, {{setting: value}}].")
-        if not isinstance(each[1], Mapping) or not all(isinstance(name, str) for name in each[1]):
-            raise ConfigError(f"script, entry {number}: got {quote(each[1])}; expected a mapping of names to values.")
-        entries.append((each[0], dict(each[1])))
+    for number, entry in enumerate(value if isinstance(value, list | tuple) else [value], 1):
+        if not (isinstance(entry, list | tuple) and len(entry) == 2 and type(entry[0]) is int and entry[0] >= 0):
+            raise ConfigError(f"script, entry {number}: got {quote(entry)}; expected [update, {{setting: value}}].")
+        if not isinstance(entry[1], Mapping) or not all(isinstance(name, str) for name in entry[1]):
+            raise ConfigError(f"script, entry {number}: got {quote(entry[1])}; expected a mapping of names to values.")
+        entries.append((entry[0], dict(entry[1])))
     return sorted(entries, key=lambda entry: entry[0])
 
 
@@ -116,23 +117,15 @@ class Trainer:
     """One training thread of a run: start, pause, step, stop, save and change it from another thread.
 
     The thread alone touches the run while it is alive; orders wait for the end of the update in progress.
-
-    Attributes:
-        run: The run.
-        history: Its speed so far.
-        comparison: The slices that are being measured; None if there are none.
-        fresh: Places in ``run.changes`` of those after which no update was made yet: it may take long to compile.
-        preparing: Whether code is compiled for a change, while training goes on.
-        error: What ended training; None if nothing did.
     """
 
     def __init__(self, run: Run, pairs: int = PAIRS) -> None:
         """Take over a run that nobody else trains; comparisons have so many slices of each side."""
         self.run, self.history, self.pairs = run, History(run), pairs
-        self.comparison: Comparison | None = None
-        self.fresh: tuple[int, ...] = ()
-        self.preparing = False
-        self.error: BaseException | None = None
+        self.comparison: Comparison | None = None  # the slices that are being measured
+        self.fresh: tuple[int, ...] = ()  # places in ``run.changes`` of those before their first update, which is slow
+        self.preparing = False  # whether code is compiled for a change, while training goes on
+        self.error: BaseException | None = None  # what ended training
         self._script: Playback | None = None
         self._orders: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._wake = threading.Condition()
@@ -145,12 +138,10 @@ class Trainer:
 
     @property
     def alive(self) -> bool:
-        """Return whether the thread trains, or is paused."""
         return self._running
 
     @property
     def state(self) -> State:
-        """Return what the run is doing."""
         if self.alive:
             stopping = self._ending or self.run.stopping
             return "stopping" if stopping else "paused" if self._left == 0 else "training"
@@ -204,7 +195,6 @@ class Trainer:
             raise self.error
 
     def save(self) -> None:
-        """Write a checkpoint."""
         self.order(self.run.save).result()
 
     def change(self, by: str = "python", measure: bool = True, **settings: Any) -> Change | None:
@@ -345,7 +335,7 @@ class Trainer:
     def _samples(self) -> list[Sample]:
         """The samples with the present settings, without the first update after the last change, which may compile."""
         since = self.run.changes[-1].update if self.run.changes else -1
-        return [each for each in self.history.samples if each.update > since]
+        return [sample for sample in self.history.samples if sample.update > since]
 
     def comparable(self, settings: Iterable[str]) -> bool:
         """Return whether a change of these settings can be measured now: to and fro, or by slices before it."""
@@ -393,7 +383,6 @@ class Trainer:
             self._note(comparison.place, {"stopped": why})  # the folder gets the present settings, too
 
     def _note(self, place: int, measured: Mapping[str, Any]) -> None:
-        """Add what was measured to the record of a change."""
         self.run.changes[place] = replace(self.run.changes[place], measured=measured)
         store_config(self.run)
 
@@ -416,18 +405,18 @@ getattr(threading, "_register_atexit", atexit.register)(stop_all)
 def trainer_of(run: Run) -> Trainer:
     """Return the trainer of a run: the one that it has, so that there is never a second thread, or a new one."""
     with LOCK:
-        present = [each for each in _trainers(run.folder) if each.alive]
-        present += [each for each in TRAINERS if each.run is run]
+        present = [trainer for trainer in _trainers(run.folder) if trainer.alive]
+        present += [trainer for trainer in TRAINERS if trainer.run is run]
         return present[0] if present else Trainer(run)
 
 
 def trainer_in(folder: Path) -> Trainer:
     """Return the trainer of a folder: one that can go on, or one of the run as its newest checkpoint has it."""
     with LOCK:
-        present = [each for each in _trainers(folder) if each.alive or not each.run.obstacle]
-        return min(present, key=lambda each: not each.alive) if present else trainer_of(Run.resume(folder))
+        present = [trainer for trainer in _trainers(folder) if trainer.alive or not trainer.run.obstacle]
+        return min(present, key=lambda trainer: not trainer.alive) if present else trainer_of(Run.resume(folder))
 
 
 def _trainers(folder: Path | None) -> list[Trainer]:
     where = folder and folder.resolve()
-    return [each for each in TRAINERS if where and each.run.folder and each.run.folder.resolve() == where]
+    return [trainer for trainer in TRAINERS if where and trainer.run.folder and trainer.run.folder.resolve() == where]

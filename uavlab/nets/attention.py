@@ -40,26 +40,15 @@ class StackedAttention(StackedNet):
 
     A head for pairs returns logits of all (row, column, move); one for values the mean over rows and columns that
     count. Nothing depends on the order of rows or columns, nor on how many slots are empty.
-
-    Attributes:
-        entities: Layout of inputs and moves.
-        hidden: Width of embeddings (H), a multiple of ``heads``.
-        heads: Heads of attention.
-        layers: Layers of attention.
-        pairs: Whether the head is for pairs.
-        recompute: Bytes of the embeddings of rows from which on layers store nothing for the backward pass, but are
-            computed a second time in it.
-        positions: Whether attention and the head for pairs see how columns and rows lie from a row; without, places
-            still say which are the nearest, and are among the features of each.
     """
 
     entities: Entities
-    hidden: int
+    hidden: int  # width of embeddings (H), a multiple of ``heads``
     heads: int
     layers: int
     pairs: bool
-    positions: bool = True
-    recompute: float = math.inf
+    positions: bool = True  # whether attention and the head for pairs see how columns and rows lie from a row
+    recompute: float = math.inf  # bytes of embeddings of rows from which on layers are computed again in backward
 
     @property
     def weights(self) -> list[tuple[int, ...]]:
@@ -87,7 +76,6 @@ class StackedAttention(StackedNet):
         return self.initial(noise)
 
     def __call__(self, theta: Float[Tensor, "G P"], x: Float[Tensor, "G N I"]) -> Float[Tensor, "G N out"]:
-        """Evaluate network g on inputs x[g]."""
         pieces = self.unpack(theta)
         take = iter(zip(pieces[::2], pieces[1::2], strict=True))
         row, column, near = self.entities.split(x)

@@ -23,24 +23,15 @@ class StackedCNN(StackedNet):
     """Convolutions and a hidden layer with ReLU, then a linear layer.
 
     A kernel that is larger than its input is reduced to the size of the input, so maps may have any size.
-
-    Attributes:
-        channels: Channels of the maps (C).
-        side: Rows and columns of the maps (L).
-        width: Channels of each convolution.
-        kernels: Side of each convolution's kernel.
-        hidden: Width of the hidden layer.
-        outputs: Output features.
-        features: Features beside the maps (F), inputs of the hidden layer behind those from the convolutions.
     """
 
     channels: int
-    side: int
+    side: int  # rows and columns of the maps (L)
     width: int
-    kernels: tuple[int, ...]
+    kernels: tuple[int, ...]  # side of each convolution's kernel
     hidden: int
     outputs: int
-    features: int = 0
+    features: int = 0  # features beside the maps (F), inputs of the hidden layer behind those from the convolutions
 
     @property
     def weights(self) -> list[tuple[int, ...]]:

@@ -107,7 +107,6 @@ class StackedMLP(StackedNet):
 
     @property
     def weights(self) -> list[tuple[int, ...]]:
-        """Shapes of one network's weights."""
         return [(self.inputs, self.hidden), (self.hidden, self.hidden), (self.hidden, self.outputs)]
 
     def __call__(self, theta: Float[Tensor, "G P"], x: Float[Tensor, "G N I"]) -> Float[Tensor, "G N out"]:

@@ -81,7 +81,6 @@ def target_weight(chance: Float[Tensor, "*lead"]) -> Float[Tensor, "*lead"]:
 
 
 def weighted_entropy(chance: Float[Tensor, "*lead"]) -> Float[Tensor, "*lead"]:
-    """Return the entropy of each cell times its target weight (bits)."""
     return target_weight(chance) * entropy(chance)
 
 

@@ -25,14 +25,12 @@ MAX_TOP = 2**14  # nodes of the top level; their prefix sum costs as much as one
 class Tree:
     """Masses of the slots of R runs and their sums, updated in place.
 
-    Attributes:
-        levels: The top level (R, nodes), then for each level one block of children per node of the level above
-            (R x nodes, children), run after run; the last level holds the masses of the slots.
-        capacity: Slots per run.
+    Levels are the top one (R, nodes), then one block of children per node of the level above (R x nodes, children), run
+    after run; the last level holds the masses of the slots.
     """
 
     levels: tuple[Int[Tensor, "_ _"], ...]
-    capacity: int
+    capacity: int  # slots per run
 
     @property
     def width(self) -> int:

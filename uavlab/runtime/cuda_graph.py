@@ -63,19 +63,15 @@ class CudaBackend:
 
 @dataclass
 class GraphCapture:
-    """One graph, with the tensors that it reads its arguments from, and the result that it writes.
-
-    It has no ``replay`` before it is captured.
-    """
+    """One graph, with the tensors that it reads its arguments from, and the result that it writes."""
 
     warm_calls: int = 0
     generators: list[Generator] = field(default_factory=list)
     inputs: list[Tensor] = field(default_factory=list)
     result: Any = None
-    replay: Callable[[], None] | None = None
+    replay: Callable[[], None] | None = None  # of a captured graph
 
     def run(self, arguments: list[Tensor]) -> Any:
-        """Replay with these arguments."""
         if self.inputs:
             torch._foreach_copy_(self.inputs, arguments)  # one call; views of one buffer are separate inputs
         if self.replay is not None:
@@ -99,14 +95,7 @@ class GraphedFunction:
         generators: Callable[[], Iterable[Generator]] = tuple,
         backend: CudaBackend | None = None,
     ) -> None:
-        """Wrap ``fn``.
-
-        Args:
-            fn: The function to capture; all other tensors that it reads or writes must stay in the same memory.
-            fall_back: Called once with the reason if ``fn`` has to run directly.
-            generators: Returns the generators that ``fn`` may use; the graph registers those in use.
-            backend: Captures the graphs; tests pass an emulator.
-        """
+        """Wrap ``fn``, whose other tensors must stay in the same memory; ``generators`` are those that it may use."""
         self._fn, self._fall_back, self._generators = fn, fall_back, generators
         self._backend = backend or CudaBackend()
         self._captures_left, self._plain = MAX_CAPTURES, False
@@ -117,7 +106,6 @@ class GraphedFunction:
         self._graphs: dict[tuple[Form, ...], GraphCapture] = {}
 
     def __call__(self, *args: Any) -> Any:
-        """Call the function, or replay its graph."""
         if self._plain:
             return self._fn(*args)
         tensors = list(tree_tensors(args))
@@ -173,8 +161,8 @@ def tree_tensors(tree: Any) -> Iterator[Tensor]:
     if isinstance(tree, Tensor):
         yield tree
     elif is_dataclass(tree):
-        for each in fields(tree):
-            yield from tree_tensors(getattr(tree, each.name))
+        for part in fields(tree):
+            yield from tree_tensors(getattr(tree, part.name))
     elif isinstance(tree, dict | tuple | list):
         for part in tree.values() if isinstance(tree, dict) else tree:
             yield from tree_tensors(part)
@@ -187,7 +175,7 @@ def clone_tree(tree: Any) -> Any:
     if tree is None:
         return None
     if is_dataclass(tree) and not isinstance(tree, type):
-        return replace(tree, **{each.name: clone_tree(getattr(tree, each.name)) for each in fields(tree)})
+        return replace(tree, **{part.name: clone_tree(getattr(tree, part.name)) for part in fields(tree)})
     if isinstance(tree, dict):
         return {key: clone_tree(part) for key, part in tree.items()}
     if isinstance(tree, tuple | list):

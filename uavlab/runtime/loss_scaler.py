@@ -64,11 +64,9 @@ class Scaler:
             )
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the scale and its counts."""
         return {name: getattr(self, name) for name in ("scale", "clean", "overflows", "skipped")}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue where ``state_dict`` was taken."""
         for name, tensor in self.state_dict().items():
             tensor.copy_(state[name])
 

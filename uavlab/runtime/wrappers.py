@@ -53,7 +53,7 @@ def keep_compiled_code() -> None:
             folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "uavlab", "compiled")
         else:
             folder = Path(place) if _is_ours(Path(place)) else Path(place, OURS)
-        if _adopt(folder, earlier=place.startswith(temporary)):
+        if _adopt(folder):
             os.environ[VARIABLE] = str(folder)
     if _begin not in callback_handler.start_callbacks:
         callback_handler.register_start_callback(_begin)
@@ -95,10 +95,10 @@ def _end(*_: Any) -> None:
         _unmark(_MARKERS.pop(), sys.exc_info()[0] is None)
 
 
-def _adopt(folder: Path, earlier: bool = False) -> bool:
-    """Return whether a folder is for compiled code alone: a new one, one of ours, or of an ``earlier`` version."""
+def _adopt(folder: Path) -> bool:
+    """Return whether a folder is for compiled code alone: a new one, or one of ours."""
     folder.mkdir(parents=True, exist_ok=True)
-    if any(folder.iterdir()) and not (_is_ours(folder) or earlier):
+    if any(folder.iterdir()) and not _is_ours(folder):
         return False
     (folder / OURS).touch()  # first, so that another process does not find a folder of others
     (folder / MARKERS).mkdir(exist_ok=True)
@@ -135,7 +135,6 @@ def _unmark(marker: BinaryIO | None, whole: bool) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock within the block."""
     deadline = time.monotonic() + WAIT_S
     with (folder / MUTEX).open("ab") as handle:
         while not _locks(handle):
@@ -184,7 +183,6 @@ def _is_left(marker: Path) -> bool:
 
 
 def _files(folder: Path) -> set[str]:
-    """Return the names of all files of the compiler."""
     names = set()
     for place, folders, files in os.walk(folder):
         if Path(place) == folder:
@@ -250,11 +248,10 @@ def recompute_activations(fn: Callable) -> Callable:
 def compile_function(
     fn: F, name: str, mode: str, fall_back: Callable[[str], None], announce: Callable[[str], Any] = lambda name: None
 ) -> F:
-    """Compile ``fn`` at its first call; on failure, call ``fall_back`` with the reason and run ``fn`` uncompiled.
+    """Compile ``fn`` at its first call, which ``announce`` precedes; on failure, ``fall_back`` and run it uncompiled.
 
     torch compiles before it runs, so on failure a function that writes in place has not started yet. Where code on the
-    disk may be the cause, it is compiled once more, in a new folder. ``announce`` is called with the name before the
-    first call.
+    disk may be the cause, it is compiled once more, in a new folder.
     """
     from torch._dynamo.exc import TorchDynamoException  # late: it takes a second
 

@@ -20,6 +20,7 @@ import shutil
 import warnings
 import zipfile
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -63,18 +64,12 @@ def save(
     keep: int = 3,
     unchanged: tuple[Path, Collection[str]] | None = None,
 ) -> Path:
-    """Write ``folder/ckpt-<step>`` and then remove surplus checkpoints.
+    """Write ``folder/ckpt-<step>``, and then keep the last ``keep`` checkpoints up to this step, this one included.
 
     A checkpoint of the same step is replaced. Checkpoints of later steps are removed: a run writes in order, so they
-    are broken, or older than a resumption of the run at an earlier step.
-
-    Args:
-        folder: Folder of the checkpoints of one run; created if missing.
-        step: Updates so far, at least 0.
-        groups: Tensors by group and name, on any device, of any type that numpy has. Equal tensors give equal files.
-        meta: The rest of the state, as JSON values.
-        keep: Number of checkpoints up to ``step`` to keep, including the new one, which is always kept.
-        unchanged: An earlier checkpoint, and the groups to link from it.
+    are broken, or older than a resumption of the run at an earlier step. ``groups`` holds tensors by group and name, on
+    any device, ``meta`` the rest of the state as JSON values. ``unchanged`` is an earlier checkpoint, and the groups to
+    link from it. Equal tensors give equal files.
     """
     final = folder / folder_name(step)
     partial = folder / (UNFINISHED + final.name)
@@ -119,12 +114,7 @@ def save(
 
 
 def load(path: Path, only: str = ".*") -> Checkpoint:
-    """Read a checkpoint; the size and digest of each file are first compared with the manifest.
-
-    Args:
-        path: Folder of the checkpoint.
-        only: A regular expression; only groups whose whole name matches are read.
-    """
+    """Read the groups of a checkpoint whose whole name matches ``only``, after a comparison with the manifest."""
     body = _read_manifest(path)
     entries = {group: entry for group, entry in body["members"].items() if re.fullmatch(only, group)}
     groups = {group: _read_group(path / f"{group}.npz", entry) for group, entry in entries.items()}
@@ -164,7 +154,6 @@ def list_groups(path: Path) -> list[str]:
 
 
 def folder_name(step: int) -> str:
-    """Return the name of the folder of a step's checkpoint."""
     return f"ckpt-{step:012d}"
 
 
@@ -302,16 +291,9 @@ def _read_group(path: Path, entry: dict[str, Any]) -> dict[str, Tensor]:
 
 
 def _read_array(archive: Mapping[str, Any], name: str) -> np.ndarray:
-    """Read an array of an archive.
-
-    The parser that numpy asks for the header raises a ``SystemError`` now and then while another thread parses as
-    well, a defect of CPython up to 3.11.7 (issue 106905 of CPython). So this one error is worth another try.
-    """
-    for _ in range(READ_TRIES - 1):
-        try:
+    for _ in range(READ_TRIES - 1):  # until CPython 3.11.8 a parser may fail while another one runs (its issue 106905)
+        with suppress(SystemError):
             return archive[name]
-        except SystemError:
-            continue
     return archive[name]
 
 

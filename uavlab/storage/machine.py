@@ -68,7 +68,6 @@ def code_digest() -> str:
 
 
 def device_name(device: torch.device) -> str:
-    """Return the model of a GPU, or of the CPU."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_model()
 
 

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from uavlab.core.errors import FileError, ResourceError
-from uavlab.storage.board import About, Board
 from uavlab.storage.files import put_aside, read_regular, write_text
-from uavlab.storage.trackers import Tracker
+from uavlab.storage.trackers import About, Board, Tracker
 
 LOG = logging.getLogger(__name__)
 MAX_LOG_BYTES, MAX_ROW_LENGTH = 1_000_000_000, 1_000_000  # of the whole file; of one row in characters
@@ -27,19 +26,13 @@ def in_digest(name: str) -> bool:
 
 
 class Recorder:
-    """Recorder of metrics in memory and, with a folder, in ``metrics.jsonl`` and TensorBoard files.
-
-    Attributes:
-        rows: All rows so far.
-        saved_rows: Number of rows when the checkpoint to resume from was saved.
-        saved_digest: The SHA-256 of those rows.
-    """
+    """Recorder of metrics in memory and, with a folder, in ``metrics.jsonl`` and TensorBoard files."""
 
     def __init__(self, folder: Path | None, about: About | None = None) -> None:
         """Write to ``folder``; files are created with the first row. ``about`` is for TensorBoard and trackers."""
         self.folder = folder
         self.rows: list[dict[str, Any]] = []
-        self.saved_rows, self.saved_digest = 0, _digest([])
+        self.saved_rows, self.saved_digest = 0, _digest([])  # number and SHA-256 of rows at the checkpoint to resume
         self._rest: str | None = None  # what ``rewind`` leaves of the file, where it differs
         self._damaged = False
         self._board = None if folder is None else Board(folder, about or About())
@@ -67,7 +60,7 @@ class Recorder:
             self._board.write(number, seconds, values, several)
 
     def by_seed(self, seeds: Sequence[int]) -> list[dict[str, Any]]:
-        """Return a row for each logged update and seed: its own values, or the means of all seeds."""
+        """Return a row for each logged update and seed: its own values, and means of what seeds share."""
         table = []
         for row in self.rows:
             means = {name: value for name, value in row.items() if name != "each"}
@@ -82,7 +75,6 @@ class Recorder:
             self._board.close()
 
     def track(self, trackers: Sequence[Tracker]) -> None:
-        """Write to these trackers from now on, after a change of settings."""
         if self._board is not None:
             self._board.track(trackers)
 
@@ -93,14 +85,12 @@ class Recorder:
                 os.fsync(file.fileno())
 
     def digest(self) -> str:
-        """Return the SHA-256 of the rows so far."""
         return _digest([json.dumps(row) for row in self.rows])
 
     def recover(self, update: int) -> bool:
         """Read the first ``saved_rows`` rows, up to an update, and warn of those that cannot be read; change no file.
 
-        Returns:
-            Whether these rows exist and have the digest ``saved_digest``.
+        Return whether these rows exist and have the digest ``saved_digest``.
         """
         if self.folder is None:
             return self.saved_rows == 0
@@ -134,7 +124,6 @@ class Recorder:
         self._rest = None
 
     def read(self) -> None:
-        """Read all rows of the file."""
         self.rows = [self._parse(line, at) for at, line in enumerate(self._lines()[:-1], 1)]
 
     def _lines(self) -> list[str]:

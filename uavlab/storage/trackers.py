@@ -1,7 +1,8 @@
-"""Trackers of a run beside TensorBoard: its rows in Weights & Biases and in MLflow, written by a thread of each.
+"""Curves of a run for other programs: TensorBoard's files in its folder, and its rows in Weights & Biases and MLflow.
 
-Nothing needs them to resume, and nothing waits for them: rows go through a queue, and a failure ends a tracker with one
-warning. W&B writes to the folder of the run, unless WANDB_MODE says otherwise; MLflow to a folder or a server.
+Nothing needs them to resume, and a failure ends a writer with one warning. Nothing waits for a tracker: rows go through
+a queue to a thread of each. W&B writes to the folder of the run, unless WANDB_MODE says otherwise; MLflow to a folder
+or a server.
 """
 
 import os
@@ -11,17 +12,19 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from uavlab.core.errors import FileError, ResourceError, reason_of
-from uavlab.core.extras import require
+from uavlab.core.extras import install_command, require
 from uavlab.core.text import one_line
 from uavlab.storage.files import read_json, write_json
+from uavlab.storage.machine import memory
 
 Values = Mapping[str, float]
 
@@ -66,7 +69,6 @@ class Tracker:
         self._warned = False
 
     def write(self, number: int, values: Values) -> None:
-        """Hand over the values of an update; nothing waits."""
         if not self._failure:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name=self.name, daemon=True)
@@ -155,7 +157,6 @@ def open_wandb(project: str, folder: Path, table: Mapping[str, Any], known: str 
 
 
 def open_mlflow(place: str, folder: Path, table: Mapping[str, Any], known: str | None) -> Client:
-    """Open a run of MLflow in a folder or on a server."""
     from mlflow import MlflowClient
     from mlflow.entities import Metric, Param
 
@@ -179,15 +180,10 @@ def open_mlflow(place: str, folder: Path, table: Mapping[str, Any], known: str |
 
 
 Opener = Callable[[str, Path, Mapping[str, Any], str | None], Client]
-
-OPENERS: dict[str, Opener] = {
-    "wandb": open_wandb,
-    "mlflow": open_mlflow,
-}
+OPENERS: dict[str, Opener] = {"wandb": open_wandb, "mlflow": open_mlflow}
 
 
 def trackers_of(folder: Path, settings: Mapping[str, Any]) -> list[Tracker]:
-    """Return the trackers that the settings of a run name."""
     return [Tracker(name, settings[name], folder, settings) for name in OPENERS if settings.get(name)]
 
 
@@ -202,10 +198,103 @@ def is_folder(place: str) -> bool:
 
 
 def is_project(name: str) -> bool:
-    """Return whether W&B accepts a name of a project."""
     return 0 < len(name) <= 128 and name.isprintable() and bool(name.strip()) and not NOT_IN_WANDB.search(name)
 
 
 def is_place(place: str) -> bool:
-    """Return whether a text may name a folder or an address of MLflow."""
     return 0 < len(place) <= 1000 and place.isprintable() and bool(place.strip())
+
+
+NO_SEEDS: Mapping[str, Sequence[float]] = {}
+
+
+@dataclass(frozen=True)
+class About:
+    """What the files of a run hold besides its metrics."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    scores: Sequence[str] = ()  # names of the metrics by which policies are chosen
+    per_update: Mapping[str, float] = field(default_factory=dict)  # such as {"agent-steps": 512}, for rates
+    device: str = "cpu"  # where it trains, for the memory that it takes
+
+
+class Board:
+    """Writer of a run's TensorBoard files, so that it shows the run under its own name, and of its trackers."""
+
+    def __init__(self, folder: Path, about: About) -> None:
+        """Write to ``folder``; a file is created with the first row."""
+        self.folder, self.about, self.trackers = folder, about, trackers_of(folder, about.settings)
+        self._before: tuple[int, float] | None = None  # update and seconds of the last row
+        self._failed = False
+        self._writer: Any = None
+
+    def write(
+        self, number: int, seconds: float, values: Mapping[str, float], seeds: Mapping[str, Sequence[float]] = NO_SEEDS
+    ) -> None:
+        """Write the values of an update, the rates since the last row (scoring included), and the memory in use.
+
+        Trackers also get the values of several ``seeds``, as ``seeds/SEED/...``.
+        """
+        rates, before = {}, self._before
+        if before is not None and seconds > before[1]:
+            pace = (number - before[0]) / (seconds - before[1])
+            rates = {f"{what}_per_s": amount * pace for what, amount in {"updates": 1, **self.about.per_update}.items()}
+        self._before = number, seconds
+        groups = {_in_group(name): value for name, value in values.items()}
+        groups |= {f"perf/{name}": value for name, value in {**rates, **memory(self.about.device)}.items()}
+        self._write_files(number, groups)
+        first = self.about.settings.get("seed", 0)
+        for name, row in seeds.items():
+            groups |= {f"seeds/{first + at}/{_in_group(name)}": value for at, value in enumerate(row)}
+        for tracker in self.trackers:
+            tracker.write(number, {one_line(name): value for name, value in groups.items()})
+
+    def track(self, trackers: Sequence[Tracker]) -> None:
+        for tracker in self.trackers:
+            tracker.close()
+        self.trackers = list(trackers)
+
+    def close(self) -> None:
+        """End the threads that write; the next row starts others."""
+        if self._writer is not None and not self._failed:
+            self._writer.close()
+        self._writer = None
+        for tracker in self.trackers:
+            tracker.close()
+
+    def _write_files(self, number: int, groups: Mapping[str, float]) -> None:
+        try:
+            if not self._open(number):
+                return
+            for name, value in groups.items():
+                self._writer.add_scalar(one_line(name), value, number)
+            self._writer.flush()
+        except OSError as error:
+            self._failed = True
+            warnings.warn(f"{self.folder}: {error.strerror}; no more curves for TensorBoard.", stacklevel=4)
+
+    def _open(self, number: int) -> bool:
+        """Return whether there is a writer; the first call starts it."""
+        if self._writer is None and not self._failed:
+            if find_spec("tensorboard") is None:
+                self._failed = True
+                warnings.warn(f"no TensorBoard files; for them: {install_command('tensorboard')}.", stacklevel=5)
+                return False
+            from torch.utils.tensorboard import SummaryWriter  # a slow import, only needed with a folder
+            from torch.utils.tensorboard.summary import hparams
+
+            self._writer = SummaryWriter(str(self.folder), purge_step=number)
+            settings = {name: _plain(value) for name, value in self.about.settings.items()}
+            experiment, start, _ = hparams(settings, {f"eval/{one_line(name)}": 0.0 for name in self.about.scores})
+            for summary in (experiment, start) if settings else ():
+                self._writer.file_writer.add_summary(summary)
+        return not self._failed
+
+
+def _in_group(name: str) -> str:
+    return name if "/" in name else f"train/{name}"
+
+
+def _plain(value: Any) -> float | str:
+    """Return a setting as TensorBoard's table takes it."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else one_line(str(value))

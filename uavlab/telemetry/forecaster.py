@@ -17,7 +17,7 @@ from uavlab.core.rng import Streams
 from uavlab.core.symptoms import Symptoms, higher, times
 from uavlab.core.types import Batch, Scale, Update, tree_map
 from uavlab.learners.learner import Learner
-from uavlab.nets.tcn import StackedTCN
+from uavlab.nets.sequences import StackedTCN
 from uavlab.runtime.grad_step import Rows
 from uavlab.runtime.runtime import Runtime
 from uavlab.telemetry.dataset import AXES, FEATURES, HIDDEN, Windows

@@ -23,7 +23,7 @@ from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
 from uavlab.registration import name_and_parameters
 from uavlab.runtime.finite_check import require_finite
-from uavlab.testing.rollout import refuse
+from uavlab.testing.environment import refuse
 
 AGENTS, CHOICES, SIDE = 2, 4, 3
 
@@ -41,9 +41,8 @@ class Turn:
 class Bandit:
     """Two agents, each rewarded 0 for the best action (0.5 in [-1, 1], or move 2 of 4) and down to -15 for others.
 
-    Attributes:
-        moves: Whether agents choose moves, all of which but the best cost 10: at once, where they observe ``vectors``;
-            in turn, each to a cell of its own, where they observe ``maps``.
+    With ``moves`` agents choose moves, all of which but the best cost 10: at once, where they observe ``vectors``; in
+    turn, each to a cell of its own, where they observe ``maps``.
     """
 
     moves: Literal["none", "vectors", "maps"] = "none"
@@ -52,7 +51,6 @@ class Bandit:
 
     @property
     def spec(self) -> EnvSpec:
-        """Shapes of the task."""
         spec = EnvSpec(AGENTS, obs=1, action=1, horizon=1, dt=1.0, initial_noise=1, step_noise=0, groups=(0,) * AGENTS)
         if self.moves == "none":
             return spec
@@ -60,12 +58,10 @@ class Bandit:
         return replace(spec, team=1, side=SIDE) if self.moves == "maps" else spec
 
     def initial(self, noise: Float[Tensor, "B 1"]) -> Turn:
-        """Create worlds, all equal."""
         step = torch.zeros_like(noise[:, 0], dtype=torch.int64)
         return Turn(start=noise[:, 0].clone(), done=step.bool(), step=step)
 
     def transition(self, state: Turn, action: Shaped[Tensor, "B A *D"], noise: Float[Tensor, "B 0"]) -> Turn:
-        """End the task."""
         return replace(state, done=torch.ones_like(state.done), step=state.step + 1)
 
     def observe(self, state: Turn) -> Float[Tensor, "B A 1"] | ChoiceObs | MapObs:
@@ -85,11 +81,9 @@ class Bandit:
         return -10 * off.to(state.start.dtype)
 
     def terminated(self, state: Turn) -> Bool[Tensor, "B A"]:
-        """Return whether the step was taken."""
         return state.done[:, None].expand(-1, AGENTS)
 
     def measure(self, state: Turn, action: Shaped[Tensor, "B A *D"], after: Turn) -> dict[str, Float[Tensor, " B"]]:
-        """Return nothing beside the return."""
         return {}
 
 
@@ -100,10 +94,10 @@ SHARE, ROUNDING = 0.01, 1e-4  # of its own change by which a run may differ besi
 SEEDS, EVERY, JUDGED = 4, 20, 256  # runs on a bandit, updates between their scores, worlds of a score
 BANDITS = (Bandit(), Bandit("vectors"), Bandit("maps"))
 GAIN = 0.25  # least share of the way to the best reward, which is 0
-GUARD = "Guard divisions, roots and logarithms."
-OWN_NOISE = "Draw all randomness in update_noise, from the streams that are passed in."
+FINITE = "finite numbers: guard divisions, roots and logarithms"
+OWN_NOISE = "draw all randomness in update_noise, from the streams that are passed in"
+WHOLE = "return every tensor that later updates depend on, and copy it back in load_state_dict"
 State = Mapping[str, Tensor]
-WHOLE = "Return every tensor that later updates depend on, and copy it back in load_state_dict."
 
 
 @dataclass(frozen=True, repr=False)
@@ -122,7 +116,6 @@ class LearnerReport:
     spread: float  # standard deviation over seeds
 
     def __repr__(self) -> str:
-        """Describe the checks, one fact per line."""
         reward = f"mean reward {self.before:.3g} -> {self.after:.3g} after {self.updates} updates, best 0"
         bandit = f"{reward}, +- {self.spread:.2g} over {SEEDS} seeds" if self.updates else "left out"
         return (
@@ -166,8 +159,8 @@ def check_learner(
     _check_state(first, fresh)
     _check_guard(first)
     sizes = [tensor.numel() for tensor in first.state().values()]
-    known = sorted(BANDITS, key=lambda each: observation_type(each.spec) is not observation_type(first.env.spec))
-    bandit = next((each for each in known if not first.algorithm.unsupported(each.spec)), None)
+    known = sorted(BANDITS, key=lambda task: observation_type(task.spec) is not observation_type(first.env.spec))
+    bandit = next((task for task in known if not first.algorithm.unsupported(task.spec)), None)
     scores = 0, 0.0, 0.0, 0.0
     if bandit and updates:
         task, source = replace(config.task, environment=Environment(Bandit)), _sizes(learner, PLAYED, settings)
@@ -181,16 +174,16 @@ def _configure(learner: str, env: Env | str | None, settings: Mapping[str, Any])
     """Return the settings of a small run on an environment that the learner fits."""
     require_known("learner", learner, LEARNERS, "check_learner: ")
     if env is None:
-        specs = {name: getattr(each.kind(), "spec", None) for name, each in ENVIRONMENTS.items()}
+        specs = {name: getattr(entry.kind(), "spec", None) for name, entry in ENVIRONMENTS.items()}
         teams = [name for name, spec in specs.items() if isinstance(spec, EnvSpec)]
         env = next((name for name in teams if not LEARNERS[learner].unsupported(specs[name])), None)
         if env is None:
-            refuse("check_learner", f"{learner}, which fits no environment here", "one that it fits", "Pass env=.")
+            refuse("check_learner", f"{learner}, which fits no environment here", "one that it fits as env=")
     name, parameters = name_and_parameters(env)
     small = {"learner": learner, "device": "cpu", **_sizes(learner, SMALL, settings)}
     config = configure(name, parameters, {**small, **settings})
     if not isinstance(config.env.spec, EnvSpec):
-        refuse("check_learner", f"{name}, which has no team of agents", "an environment with one", "Pass another env=.")
+        refuse("check_learner", f"{name}, which has no team of agents", "an environment with one as env=")
     return config
 
 
@@ -210,39 +203,36 @@ class _Training:
         self.name, (_, self.rng, self.learner, self.source) = config.task.learner, build.assemble(config)
 
     def load(self) -> Any:
-        """Return the policy of the learner's parameters."""
         return self.algorithm.load_policy(self.hyper, self.env.spec, self.env.spec, self.learner.parameters())
 
     def batch(self) -> tuple[Any, Any]:
-        """Return the next batch, and the noise of an update on it."""
         batch = self.source.next()
         return batch, self.learner.update_noise(self.rng, batch.index.shape[1])
 
     def update(self) -> Update:
-        """Update the learner once, and check the result."""
         batch, noise = self.batch()
         try:
             result = self.learner.update(batch, noise)
         except Exception as error:
-            kind = type(batch.data).__name__
-            do = f"Batches of {self.algorithm.collector} hold a {kind}; compare axes with its docstring."
-            self.refuse("update", f"{type(error).__name__} ({error})", "a result", do)
+            expected = (
+                f"a result; batches of {self.algorithm.collector} hold a {type(batch.data).__name__}, see its docstring"
+            )
+            self.refuse("update", f"{type(error).__name__} ({error})", expected)
         if not isinstance(result, Update):
-            self.refuse("update", f"a {type(result).__name__}", "an Update", "Return uavlab.Update(metrics).")
+            self.refuse("update", f"a {type(result).__name__}", "uavlab.Update(metrics)")
         for name, value in result.metrics.items():
             if not isinstance(value, Tensor) or value.shape[:1] != (len(self.rng.seeds),):
-                self.refuse(f"update.metrics[{name!r}]", _kind(value), "a tensor with a number per run", "Keep axis R.")
+                self.refuse(f"update.metrics[{name!r}]", _kind(value), "a tensor with a number per run")
         try:
             require_finite(self.learner.tensors_to_check(result))
             require_finite(self.learner.tensors_to_check())
         except DivergedError as error:
-            self.refuse("update", f"{error.record['tensor']} = {error.record['value']}", "finite numbers", GUARD)
+            self.refuse("update", f"{error.record['tensor']} = {error.record['value']}", FINITE)
         self.source.feedback(batch, result)
         self.updates += 1
         return result
 
     def state(self) -> dict[str, Tensor]:
-        """Return a copy of the learner's state."""
         return {name: tensor.clone() for name, tensor in self.learner.state_dict().items()}
 
     def worlds(self, rng: Streams, count: int) -> tuple[Any, Any]:
@@ -250,13 +240,13 @@ class _Training:
         state = self.env.initial(rng.uniform("check", count, self.env.spec.initial_noise).flatten(0, 1))
         return state, tree_map(lambda leaf: leaf.unflatten(0, (len(rng.seeds), count)), self.env.observe(state))
 
-    def require_equal(self, what: str, one: State, other: State, when: str, do: str) -> None:
+    def require_equal(self, what: str, one: State, other: State, when: str, advice: str) -> None:
         for name in sorted(one.keys() | other.keys()):
             if name not in one or name not in other or not torch.equal(one[name], other[name]):
-                self.refuse(what, f"another {name} {when}", "the same bits", do)
+                self.refuse(what, f"another {name} {when}", f"the same bits: {advice}")
 
-    def refuse(self, what: str, got: str, expected: str, do: str) -> NoReturn:
-        refuse(f"{self.name}.{what}", got, expected, do)
+    def refuse(self, what: str, got: str, expected: str) -> NoReturn:
+        refuse(f"{self.name}.{what}", got, expected)
 
 
 def _check_policy(training: _Training) -> None:
@@ -264,26 +254,22 @@ def _check_policy(training: _Training) -> None:
     learner, spec, (_, obs) = training.learner, training.env.spec, training.worlds(training.rng, WORLDS)
     theta = learner.parameters()
     if theta.dim() != 3 or len(theta) != 2:
-        training.refuse("parameters", _kind(theta), "(runs, networks, numbers)", "Keep axis R first.")
+        training.refuse("parameters", _kind(theta), "(runs, networks, numbers)")
     if (size := training.algorithm.size(training.hyper, spec)) != theta.shape[-1]:
-        do = "Register another size."
-        training.refuse("size", f"{size}", f"{theta.shape[-1]}, the last axis of parameters", do)
+        training.refuse("size", f"{size}", f"{theta.shape[-1]}, the last axis of parameters")
     for noise in (None, acting_noise(training.rng, "check.act", WORLDS, spec)):
         for policy in (learner.policy(spec), learner.policy(spec, explore=True)):
             action = _act(policy, obs, noise)
             what = "policy without noise" if noise is None else "policy with noise"
             require_actions(f"{training.name}.{what}", action, (2, WORLDS), spec)
             if spec.choices and not obs.legal.gather(-1, action[..., None]).all():
-                training.refuse(
-                    what, "a move that is not legal", "moves that obs.legal allows", "Mask the other moves."
-                )
+                training.refuse(what, "a move that is not legal", "moves that obs.legal allows")
             part = _act(policy, tree_map(lambda leaf: leaf[:, :1], obs), None if noise is None else noise[:, :1])
             if not _close(part, action[:, :1]):
-                do = "Compute along the other axes only."
-                training.refuse("policy", "other actions without the other worlds", "worlds that are independent", do)
+                training.refuse("policy", "other actions without the other worlds", "worlds that are independent")
         if not _close(_act(training.load(), obs, noise), _act(learner.policy(spec), obs, noise)):
-            do = "Keep all that a policy needs in parameters."
-            training.refuse("load_policy", "other actions than those of the learner", "the same policy", do)
+            expected = "the same policy: keep all that it needs in parameters"
+            training.refuse("load_policy", "other actions than those of the learner", expected)
 
 
 def _check_runs(together: _Training, alone: _Training) -> float:
@@ -300,18 +286,18 @@ def _check_runs(together: _Training, alone: _Training) -> float:
         after = together.learner.parameters()
         idle = [run for run in (0, 1) if torch.equal(after[run], first[run])]
     if not torch.equal(before, first):
-        together.refuse("parameters", "numbers that change with an update", "a copy", "Return a clone.")
+        together.refuse("parameters", "numbers that change with an update", "a clone")
     if idle:
-        do = "Step on the parameters that policy and parameters read."
-        together.refuse("update", f"the policy of run {idle[0]} as before", "another one", do)
+        expected = "another one: step on the parameters that policy and parameters read"
+        together.refuse("update", f"the policy of run {idle[0]} as before", expected)
     change = (after - before)[1].norm()
     off = max((before[1] - single[0]).norm(), (after[1] - alone.learner.parameters()[0]).norm()).item() / change.item()
     metrics = ((name, value[1], one.metrics[name][0]) for name, value in both.metrics.items())
     other = [name for name, a, b in metrics if not torch.allclose(a.double(), b.double(), SHARE, ROUNDING)]
     if off > SHARE or other:
         what = f"a policy that differs by {off:.2g} of its change" if off > SHARE else f"another {other[0]}"
-        do = "Compute means, norms and random numbers along the other axes, never over R."
-        together.refuse("update", f"{what} in a run beside another one", "the same as alone", do)
+        expected = "the same as alone: no means, norms or random numbers over axis R"
+        together.refuse("update", f"{what} in a run beside another one", expected)
     return off
 
 
@@ -322,9 +308,9 @@ def _check_state(trained: _Training, fresh: _Training) -> None:
     trained.require_equal("load_state_dict", state, fresh.state(), "in the state after it was loaded", WHOLE)
     for _ in range(UPDATES):
         batch, noise = trained.batch()
-        for each in (trained, fresh):
-            each.learner.update(batch, noise)
-        one, other = ({**each.state(), "parameters": each.learner.parameters()} for each in (trained, fresh))
+        for run in (trained, fresh):
+            run.learner.update(batch, noise)
+        one, other = ({**run.state(), "parameters": run.learner.parameters()} for run in (trained, fresh))
         trained.require_equal("state_dict", one, other, "after an update of a learner that loaded it", WHOLE)
 
 
@@ -335,13 +321,13 @@ def _check_guard(trained: _Training) -> None:
         if not tensor.is_floating_point() or not tensor.dim() or not tensor.numel():
             continue
         if not tensor.isfinite().all():
-            trained.refuse("state_dict", f"a number in {name} that is not finite", "finite numbers", GUARD)
+            trained.refuse("state_dict", f"a number in {name} that is not finite", FINITE)
         spoilt = tensor.clone()
         spoilt[(-1,) * spoilt.dim()] = torch.nan
         trained.learner.load_state_dict({**state, name: spoilt})
-        if all(each.isfinite().all() for each, _ in trained.learner.tensors_to_check().values()):
-            do = "Add it, so that a run stops at the first number that is not finite."
-            trained.refuse("tensors_to_check", f"nothing about a nan in {name}", "every tensor of the state", do)
+        if all(checked.isfinite().all() for checked, _ in trained.learner.tensors_to_check().values()):
+            expected = "every tensor of the state, so that a run stops at the first number that is not finite"
+            trained.refuse("tensors_to_check", f"nothing about a nan in {name}", expected)
     trained.learner.load_state_dict(state)
 
 
@@ -350,11 +336,11 @@ def _check_symptoms(training: _Training, result: Update) -> None:
     watch = training.algorithm.symptoms
     for name in (watch.entropy.metric if watch.entropy else "", watch.loss, watch.returns):
         if name and name not in result.metrics:
-            training.refuse("symptoms", f"the metric {name!r}", f"one of {', '.join(result.metrics)}", "Rename it.")
+            training.refuse("symptoms", f"the metric {name!r}", f"one of {', '.join(result.metrics)}")
     for remedy in chain.from_iterable(watch.remedies.values()):
         if not hasattr(training.hyper, remedy.setting):
             known = ", ".join(field.name for field in fields(training.algorithm.settings))
-            training.refuse("symptoms", f"the setting {remedy.setting!r}", f"one of {known or 'none'}", "Rename it.")
+            training.refuse("symptoms", f"the setting {remedy.setting!r}", f"one of {known or 'none'}")
 
 
 def _play(training: _Training, updates: int) -> tuple[int, float, float, float]:
@@ -369,8 +355,8 @@ def _play(training: _Training, updates: int) -> tuple[int, float, float, float]:
         if last - first > max(spread, -GAIN * first):
             return number, first, last, spread
     got = f"mean reward {before.mean():.3g} -> {after.mean():.3g} on the bandit after {updates} updates"
-    do = "Check the signs of the losses, and that gradients reach the policy; a slow learner needs `updates=` or lr."
-    training.refuse("update", got, "a clear rise towards 0", do)
+    expected = "a clear rise towards 0: check signs of losses, and what gradients reach, or raise `updates=` or lr"
+    training.refuse("update", got, expected)
 
 
 def _mean_rewards(training: _Training) -> Float[Tensor, " R"]:

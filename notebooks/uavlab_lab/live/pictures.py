@@ -6,7 +6,7 @@ from typing import Any
 from uavlab.core.text import markup, quote
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Change
-from uavlab.live.history import History, rates
+from uavlab.live.comparison import History, rates
 from uavlab.live.trainer import Trainer
 from uavlab.runtime.toggles import TOGGLES
 from uavlab_lab.live_run import draw

@@ -25,8 +25,7 @@ from uavlab.experiment import build
 from uavlab.experiment.config import Device, RunConfig, configure
 from uavlab.profiling.timing import median, ratio, time_in_turn
 from uavlab.runtime.runtime import Runtime
-from uavlab.runtime.toggle_records import EAGER
-from uavlab.runtime.toggles import Toggles, as_dict
+from uavlab.runtime.toggles import EAGER, Toggles, as_dict
 
 MISSIONS = (1, 8, 64)
 WORKERS = 2  # processes of the pool, and missions on the host, where the time grows in proportion to their number

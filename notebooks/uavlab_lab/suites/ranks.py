@@ -19,8 +19,8 @@ from uavlab.experiment import build
 from uavlab.experiment.config import Device, configure
 from uavlab.experiment.schedules import gradient_steps
 from uavlab.profiling.timing import WARM_UP, median, ratio
+from uavlab.runtime.ranks import join
 from uavlab.runtime.stage_timer import synchronize
-from uavlab.runtime.torchrun import join
 from uavlab.training import make_cycle
 
 PRESETS = {"leader_follower_quick": 50, "leader_follower_mappo": 2}  # cycles of a block, which takes some 0.2 s

@@ -22,8 +22,7 @@ from uavlab.experiment.config import Config, Device, RunConfig, configure
 from uavlab.profiling.roofline import ceilings, count_work
 from uavlab.profiling.timing import break_even_calls, median, ratio, time_in_turn
 from uavlab.runtime.runtime import Runtime
-from uavlab.runtime.toggle_records import EAGER
-from uavlab.runtime.toggles import Toggles, as_dict, with_toggles
+from uavlab.runtime.toggles import EAGER, Toggles, as_dict, with_toggles
 from uavlab.storage.machine import usable_cores
 from uavlab.training import make_cycle
 

@@ -4,7 +4,7 @@ import torch
 
 from uavlab.core.rng import Streams
 from uavlab.envs.leader_follower.env import LeaderFollower
-from uavlab.envs.presence import live_at_start, may_lack_agents, mean_reward
+from uavlab.envs.tally import live_at_start, may_lack_agents, mean_reward
 from uavlab.evaluation import Planner, episodes
 from uavlab.experiment.config import configure
 

@@ -20,7 +20,7 @@ from uavlab.experiment import run as module
 from uavlab.experiment.names import own_digest
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_config, require_empty
-from uavlab.runtime.toggle_records import EAGER
+from uavlab.runtime.toggles import EAGER
 from uavlab.storage import files
 from uavlab.storage.files import json_digest
 

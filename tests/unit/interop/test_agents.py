@@ -4,7 +4,7 @@ import pytest
 
 import uavlab as ul
 from tests.support.mortal import Mortal
-from uavlab.interop.agents import agent_groups, agent_names, named, own_widths
+from uavlab.interop.simulator import agent_groups, agent_names, named, own_widths
 
 TAG = ul.team_spec(ul.Group("hunters", 3, obs=12, action=2), ul.Group("prey", 1, obs=10, action=3), horizon=25,
                    initial_noise=8)  # fmt: skip

@@ -14,9 +14,8 @@ from tests.support.mortal import Mortal
 from tests.support.plain_worlds import NAMES, PlainWorlds, random_action, small
 from tests.support.uneven import Uneven
 from uavlab.core.errors import ConfigError
-from uavlab.interop.gymnasium import TeamEnv, TeamVectorEnv
+from uavlab.interop.gymnasium import TeamEnv, TeamVectorEnv, arrays, bare
 from uavlab.interop.simulator import Simulator
-from uavlab.interop.spaces import arrays, bare
 
 ABSENT = ul.make("leader_follower", followers=3, present=(1, 2), horizon=6)
 

@@ -14,9 +14,8 @@ from tests.support.mortal import Mortal
 from tests.support.plain_worlds import NAMES, PlainWorlds, random_action, small
 from tests.support.uneven import Uneven
 from uavlab.core.errors import ConfigError
-from uavlab.interop.agents import agent_names
 from uavlab.interop.pettingzoo import TeamParallelEnv
-from uavlab.interop.simulator import Simulator
+from uavlab.interop.simulator import Simulator, agent_names
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # of the games that its tests import

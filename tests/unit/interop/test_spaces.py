@@ -12,7 +12,7 @@ from tests.support.mortal import Mortal
 from tests.support.uneven import Uneven
 from tests.unit.interop.test_agents import MAPS
 from uavlab.core.errors import ConfigError
-from uavlab.interop.spaces import (
+from uavlab.interop.gymnasium import (
     LARGEST,
     agent_action_space,
     agent_arrays,

@@ -19,8 +19,7 @@ from tests.support.plain_worlds import NAMES, PlainWorlds, random_action, small
 from tests.support.uneven import Uneven
 from uavlab.core.errors import ConfigError
 from uavlab.core.types import own_actions
-from uavlab.interop.agents import agent_groups
-from uavlab.interop.simulator import Simulator
+from uavlab.interop.simulator import Simulator, agent_groups
 from uavlab.interop.torchrl import TeamEnvBase
 from uavlab.testing.environment import reason_of
 

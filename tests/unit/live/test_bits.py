@@ -12,7 +12,7 @@ from tests.support.live_runs import QUICK, finish, followed, step, trained, watc
 from tests.support.registries import registered_outside
 from uavlab.experiment.config import Config, configure
 from uavlab.experiment.run import Run
-from uavlab.live import comparison, history
+from uavlab.live import comparison
 from uavlab.live.trainer import Trainer
 from uavlab_lab.live import pictures
 from uavlab_lab.live.panel import LivePanel
@@ -38,7 +38,7 @@ CHANGES: dict[str, list[tuple[int, Settings]]] = {
 @pytest.fixture(autouse=True)
 def quick_slices(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(comparison, "SLICE", 1e-9)
-    monkeypatch.setattr(history, "EVERY", 1e-9)
+    monkeypatch.setattr(comparison, "EVERY", 1e-9)
     with registered_outside(), watch_threads():
         yield
 

@@ -10,8 +10,15 @@ from uavlab.core.statistics import student
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Change
 from uavlab.live import comparison
-from uavlab.live.comparison import INTERLEAVED, ONE_AFTER_THE_OTHER, Comparison, alternates, measured_rows, speed_ratio
-from uavlab.live.history import Sample
+from uavlab.live.comparison import (
+    INTERLEAVED,
+    ONE_AFTER_THE_OTHER,
+    Comparison,
+    Sample,
+    alternates,
+    measured_rows,
+    speed_ratio,
+)
 from uavlab.runtime.toggles import TOGGLES
 
 E = math.e

@@ -14,7 +14,7 @@ from tests.support.registries import registered_outside
 from uavlab.core.errors import ConfigError
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_status
-from uavlab.live.history import History
+from uavlab.live.comparison import History
 from uavlab.live.trainer import Trainer, stop_all, trainer_in
 
 SHORT = 0.05  # s; for what must not happen meanwhile

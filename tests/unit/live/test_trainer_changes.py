@@ -13,7 +13,7 @@ from tests.support.registries import registered_outside
 from uavlab.core.errors import ConfigError, FallbackWarning, ResourceError
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_config
-from uavlab.live import comparison, history
+from uavlab.live import comparison
 from uavlab.live.comparison import measured_rows, unmeasured
 from uavlab.live.trainer import Trainer
 
@@ -101,7 +101,7 @@ class TestChange:
 
     def test_the_slices_before_are_of_the_settings_before(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Each update is a sample: 3 before the first change, 4 after it, the first of which may have compiled."""
-        monkeypatch.setattr(history, "EVERY", 1e-9)
+        monkeypatch.setattr(comparison, "EVERY", 1e-9)
         each = Trainer(Run(drift()))
         step(each, 3)
         each.change(worlds=3)
@@ -254,7 +254,7 @@ class TestFallback:
 
 class TestPlay:
     def test_it_stops_when_the_last_change_is_measured(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(history, "EVERY", 1e-9)  # each update is a sample, beginning with that of update 0
+        monkeypatch.setattr(comparison, "EVERY", 1e-9)  # each update is a sample, beginning with that of update 0
         each = Trainer(Run(drift(updates=10**6)))
         each.play([(4, {"precision": "bf16"}), (2, {"worlds": 3})])
         each.join(PATIENCE)
@@ -266,7 +266,7 @@ class TestPlay:
 
     def test_each_change_waits_for_enough_slices_before_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Each update is a sample, a slice takes 2: 12 slices after the first change, then 7 samples, then 6 slices."""
-        monkeypatch.setattr(history, "EVERY", 1e-9)
+        monkeypatch.setattr(comparison, "EVERY", 1e-9)
         each = Trainer(Run(drift(updates=10**6)))
         each.play([(1, {"precision": "bf16"}), (1, {"worlds": 3}), (1, {"lr": 0.003})])
         each.join(PATIENCE)
@@ -331,7 +331,7 @@ class TestPlay:
         assert each.state == "ready"
 
     def test_a_pause_does_not_end_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(history, "EVERY", 1e-9)
+        monkeypatch.setattr(comparison, "EVERY", 1e-9)
         each = Trainer(Run(drift(updates=10**6)))
         each.play([(30, {"worlds": 3})])
         each.pause()

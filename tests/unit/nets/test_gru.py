@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from uavlab.nets import gru
-from uavlab.nets.gru import StackedGRU
+from uavlab.nets import sequences
 from uavlab.nets.mlp import OUTPUT_STD
+from uavlab.nets.sequences import StackedGRU
 
 NET = StackedGRU(inputs=5, hidden=8, memory=4, outputs=3)
 G, T, N = 3, 6, 5
@@ -102,12 +102,12 @@ def forget_gradients(gates: Tensor, weight: Tensor, bias: Tensor, memory: Tensor
     return torch.stack(states, 1)
 
 
-RECUR = gru.recur
+RECUR = sequences.recur
 
 
 @pytest.mark.parametrize(("mutant", "wrong"), [(swap_gates, 0), (never_start, 1), (forget_gradients, 2)])
 def test_a_mutant_is_caught(mutant: object, wrong: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gru, "recur", mutant)
+    monkeypatch.setattr(sequences, "recur", mutant)
     assert errors(theta())[wrong] > 1e-3
 
 

@@ -7,8 +7,8 @@ import torch
 
 from uavlab.nets.attention import Entities, StackedAttention
 from uavlab.nets.cnn import StackedCNN
-from uavlab.nets.gru import StackedGRU
 from uavlab.nets.mlp import StackedMLP, StackedNet, add_noise, append_stds, factorised_noise
+from uavlab.nets.sequences import StackedGRU
 
 NETS = [
     StackedMLP(5, 8, 3),

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from uavlab.nets.mlp import OUTPUT_STD
-from uavlab.nets.tcn import StackedTCN
+from uavlab.nets.sequences import StackedTCN
 
 NET = StackedTCN(inputs=5, window=33, width=6, hidden=8, outputs=3)
 LAYERS = {1: 1, 2: 1, 3: 1, 4: 2, 7: 2, 8: 3, 15: 3, 16: 4, 33: 5, 200: 7}  # 3, 7, 15, 31, ... rows are seen

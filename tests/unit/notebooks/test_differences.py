@@ -17,7 +17,7 @@ from tests.contracts.test_lean import FILES, PackageNoise, largest_difference, p
 from uavlab.core.rng import Streams
 from uavlab.experiment import build
 from uavlab.lean import masac
-from uavlab.runtime.toggle_records import RECORDS
+from uavlab.runtime.toggles import RECORDS
 from uavlab.training import training
 from uavlab_lab.headless.strip_outputs import read_notebook
 

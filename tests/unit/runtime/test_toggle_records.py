@@ -2,8 +2,7 @@
 
 import pytest
 
-from uavlab.runtime.toggle_records import EAGER
-from uavlab.runtime.toggles import TOGGLES, Toggle
+from uavlab.runtime.toggles import EAGER, TOGGLES, Toggle
 
 PARTS = {"", "team", "replay", "logs", "maps"}
 

@@ -9,7 +9,6 @@ import torch
 
 from tests.support.card_parts import facts, tables
 from uavlab.core.errors import FallbackWarning, NoteWarning
-from uavlab.runtime import toggle_records
 from uavlab.runtime import toggles as records
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import (
@@ -83,7 +82,7 @@ NOTES = [
 def test_a_value_that_does_not_do_what_it_says_is_noted_once(
     values: dict[str, str], device: torch.device, flags: list[str], text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(toggle_records, "cpu_flags", lambda: flags)
+    monkeypatch.setattr(records, "cpu_flags", lambda: flags)
     ((name, value),) = values.items()
     with pytest.warns(NoteWarning, match=f"^{name}={value}: {text}") as messages:
         rt = replace(Runtime(requested=Toggles(update="batched", **values)), monitor=None)
@@ -106,7 +105,7 @@ def test_a_value_that_does_not_do_what_it_says_is_noted_once(
 def test_others_have_no_note(
     values: dict[str, str], device: torch.device, flags: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(toggle_records, "cpu_flags", lambda: flags)
+    monkeypatch.setattr(records, "cpu_flags", lambda: flags)
     assert notes_on(Toggles(update="batched", **values), device) == {}
 
 

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from uavlab.core.errors import ConfigError, ResourceError
-from uavlab.runtime import torchrun as module
-from uavlab.runtime.ranks import ALONE
-from uavlab.runtime.torchrun import join, place, restarts
+from uavlab.runtime import ranks
+from uavlab.runtime.ranks import ALONE, join, place, restarts
 
 VARIABLES = ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
@@ -96,7 +95,7 @@ def test_nccl_needs_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     set_place(monkeypatch, 29_500, 0)
     with pytest.raises(ConfigError, match="rank_backend: nccl needs a GPU for each rank, got 0 for 2 here"):
         join("nccl")
-    assert module._backend("auto", "auto") == "gloo"
+    assert ranks._backend("auto", "auto") == "gloo"
 
 
 @pytest.mark.parametrize(
@@ -111,5 +110,5 @@ def test_each_rank_gets_a_gpu(gpus: int, wanted: Any, chosen: str, own: int, mon
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
     set_place(monkeypatch, 29_500, 1)
     monkeypatch.setenv("LOCAL_RANK", "1")
-    assert module._backend(wanted, "auto") == chosen
+    assert ranks._backend(wanted, "auto") == chosen
     assert taken == [own]

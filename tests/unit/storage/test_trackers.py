@@ -19,8 +19,7 @@ from uavlab.core.errors import ConfigError, MissingPackageError
 from uavlab.experiment import run_state
 from uavlab.experiment.run import Run
 from uavlab.storage import trackers
-from uavlab.storage.board import About, Board
-from uavlab.storage.trackers import Client, Tracker, is_address, is_place, is_project
+from uavlab.storage.trackers import About, Board, Client, Tracker, is_address, is_place, is_project
 
 needs_mlflow = pytest.mark.skipif(find_spec("mlflow") is None, reason="needs MLflow, from the extra mlflow")
 Rows = list[tuple[int, dict[str, float]]]

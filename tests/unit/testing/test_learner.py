@@ -104,31 +104,28 @@ class Flat(Reinforce):
         return lambda obs, noise: inner(obs, noise)[..., 0]
 
 
-@broken(
-    "policy: got other actions without the other worlds; expected worlds that are independent. Compute along the other "
-    "axes only."
-)
+@broken("policy: got other actions without the other worlds; expected worlds that are independent.")
 class Crowd(Reinforce):
     def policy(self, spec: ul.EnvSpec, explore: bool = False) -> ul.Policy:
         inner = super().policy(spec, explore)
         return lambda obs, noise: inner(obs - obs.mean(1, keepdim=True), noise)
 
 
-@broken("parameters: got shape (2, 1); expected (runs, networks, numbers). Keep axis R first.")
+@broken("parameters: got shape (2, 1); expected (runs, networks, numbers).")
 class Matrix(Reinforce):
     def parameters(self) -> Tensor:
         return super().parameters()[:, 0]
 
 
-@broken("parameters: got numbers that change with an update; expected a copy. Return a clone.")
+@broken("parameters: got numbers that change with an update; expected a clone.")
 class Shared(Reinforce):
     def parameters(self) -> Tensor:
         return self.actor.parameter.detach()[:, None]
 
 
 @broken(
-    "load_policy: got other actions than those of the learner; expected the same policy. Keep all that a policy needs "
-    "in parameters."
+    "load_policy: got other actions than those of the learner; expected the same policy: keep all that it needs in "
+    "parameters."
 )
 class Hidden(Reinforce):
     def __init__(self, config: ReinforceConfig, spec: ul.EnvSpec, rng: ul.Streams, rt: ul.Runtime) -> None:
@@ -141,7 +138,7 @@ class Hidden(Reinforce):
 
 
 @broken(
-    "update: got another actor.exp_avg on a second run with equal noise; expected the same bits. Draw all randomness "
+    "update: got another actor.exp_avg on a second run with equal noise; expected the same bits: draw all randomness "
     "in update_noise, from the streams that are passed in."
 )
 class OwnNoise(Reinforce):
@@ -150,7 +147,7 @@ class OwnNoise(Reinforce):
 
 
 @broken(
-    "update: got the policy of run 0 as before; expected another one. Step on the parameters that policy and "
+    "update: got the policy of run 0 as before; expected another one: step on the parameters that policy and "
     "parameters read."
 )
 class Idle(Reinforce):
@@ -158,7 +155,7 @@ class Idle(Reinforce):
         return ul.Update({"loss": torch.zeros(self.runs)})
 
 
-@broken("update: got another actor_loss in a run beside another one; expected the same as alone. Compute means,")
+@broken("update: got another actor_loss in a run beside another one; expected the same as alone: no means,")
 class Mixed(Reinforce):
     def loss(self, theta: Tensor, obs: Tensor, action: Tensor, advantage: Tensor) -> Any:
         return super().loss(theta, obs, action, advantage - 2 * advantage.mean(0))
@@ -174,26 +171,26 @@ class Joint(Reinforce):
         self.actor = rt.grad(torch.randn(self.runs, spec.obs * spec.action, generator=generator), config.lr, 1.0)
 
 
-@broken("update.metrics['loss']: got shape (); expected a tensor with a number per run. Keep axis R.")
+@broken("update.metrics['loss']: got shape (); expected a tensor with a number per run.")
 class Summed(Reinforce):
     def update(self, batch: ul.Batch, noise: None) -> ul.Update:
         super().update(batch, noise)
         return ul.Update({"loss": torch.zeros(())})
 
 
-@broken("update: got AttributeError ('Rollout' object has no attribute 'after'); expected a result. Batches of on_")
+@broken("update: got AttributeError ('Rollout' object has no attribute 'after'); expected a result; batches of on_")
 class Misread(Reinforce):
     def update(self, batch: ul.Batch, noise: None) -> Any:
         return batch.data.after
 
 
-@broken("update: got a NoneType; expected an Update. Return uavlab.Update(metrics).")
+@broken("update: got a NoneType; expected uavlab.Update(metrics).")
 class Silent(Reinforce):
     def update(self, batch: ul.Batch, noise: None) -> Any:
         super().update(batch, noise)
 
 
-@broken("update: got loss = nan; expected finite numbers. Guard divisions, roots and logarithms.")
+@broken("update: got loss = nan; expected finite numbers: guard divisions, roots and logarithms.")
 class NotFinite(Reinforce):
     def update(self, batch: ul.Batch, noise: None) -> ul.Update:
         super().update(batch, noise)
@@ -214,27 +211,27 @@ class Momentum(Reinforce):
         return result
 
 
-WHOLE = "Return every tensor that later updates depend on, and copy it back in load_state_dict."
+WHOLE = "return every tensor that later updates depend on, and copy it back in load_state_dict."
 
 
 AFTER = "after an update of a learner that loaded it; expected the same bits"
 
 
-@broken(f"state_dict: got another actor.parameter {AFTER}. {WHOLE}")
+@broken(f"state_dict: got another actor.parameter {AFTER}: {WHOLE}")
 class Forgetful(Momentum):
     def state_dict(self) -> dict[str, Tensor]:
         return {name: tensor for name, tensor in super().state_dict().items() if name != "average"}
 
 
-@broken(f"load_state_dict: got another average in the state after it was loaded; expected the same bits. {WHOLE}")
+@broken(f"load_state_dict: got another average in the state after it was loaded; expected the same bits: {WHOLE}")
 class HalfLoaded(Momentum):
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         super().load_state_dict({name: tensor for name, tensor in state.items() if name != "average"})
 
 
 @broken(
-    "tensors_to_check: got nothing about a nan in average; expected every tensor of the state. Add it, so that a run "
-    "stops at the first number that is not finite."
+    "tensors_to_check: got nothing about a nan in average; expected every tensor of the state, so that a run stops "
+    "at the first number that is not finite."
 )
 class Unguarded(Momentum):
     def tensors_to_check(self, update: ul.Update | None = None) -> Any:
@@ -302,7 +299,10 @@ def test_a_state_that_is_whole_passes(cls: type) -> None:
         (("masac", "drif"), "unknown preset 'drif' (did you mean 'drift'?). Known presets: "),
         (("masac", TINY_MISSION), "learner masac cannot learn mapping: its agents observe maps"),
         (("masac", Drift), "expected the name of a preset, or an environment: an instance of a frozen dataclass"),
-        (("forecaster",), "check_learner: got forecaster, which fits no environment here; expected one that it fits."),
+        (
+            ("forecaster",),
+            "check_learner: got forecaster, which fits no environment here; expected one that it fits as env=.",
+        ),
         (("forecaster", "telemetry"), "check_learner: got telemetry, which has no team of agents; expected an env"),
     ],
 )

@@ -3,7 +3,7 @@
 import torch
 
 from tests.unit.testing.test_environment import Counted, Toy
-from uavlab.testing.rollout import ACTIONS, CheckedRollout, is_frozen
+from uavlab.testing.environment import ACTIONS, CheckedRollout, is_frozen
 
 
 def test_returns_of_episodes_that_ended() -> None:

@@ -9,7 +9,7 @@ Source:
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated, ClassVar
 
 import torch
@@ -18,16 +18,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from uavlab.core.types import Count, EnvSpec, Metric, Rule, first_slots, tensors, where_world
-from uavlab.envs.leader_follower.agents import (
-    FOLLOWER_LIMITS,
-    LEADER_LIMITS,
-    LENGTH,
-    limits,
-    start_agents,
-    start_obstacles,
-    units,
-    whole_numbers,
-)
 from uavlab.ops.geometry import constant, distance, nearest_offsets, wrap_angle
 
 AREA = (50.0, 50.0, 750.0, 650.0)  # px: left, top, right, bottom; positions are clamped here
@@ -35,6 +25,12 @@ BORDER = 50.0  # px: closer to the edge of the area costs `border_cost`
 GOAL_RADIUS = 40.0  # px
 FAR = 5000.0  # px, where obstacles are that are not there
 NEAR_RADIUS = 40.0  # px: an obstacle closer than this is observed and costs `near_cost`
+LENGTH, SPEED, TURN = 1000.0, 30.0, 360 / 57.3  # units of observations: px, px/s, and the published turn in radians
+LEADER_UNITS, FOLLOWER_UNITS = ((LENGTH, LENGTH, SPEED, TURN, LENGTH, LENGTH, last) for last in (1.0, SPEED))
+LEADER_LIMITS, FOLLOWER_LIMITS = (0.3, 0.6, 10.0, 20.0), (0.6, 1.2, 10.0, 40.0)
+"""Largest acceleration (px/s^2), largest turn rate (rad/s), lowest and highest speed (px/s)."""
+LEADER_START, FOLLOWER_START = (300, 500, 10, 100, 50, 10), (400, 500, 20, 100, 50, 10)
+"""Least x, y (px) and speed (px/s) of published starts, then their ranges; starts are integers, both ends included."""
 
 
 @tensors
@@ -186,7 +182,6 @@ class LeaderFollower:
 
     @cached_property
     def spec(self) -> EnvSpec:
-        """Shapes, limits and noise of this task."""
         agents = self.followers + 1
         return EnvSpec(
             agents=agents,
@@ -239,7 +234,6 @@ class LeaderFollower:
         return self._with_distances(**motion, action=action, goal=state.goal, step=state.step + 1)
 
     def observe(self, state: State) -> Float[Tensor, "B A O"]:
-        """Return the observation of each agent, see the class."""
         near = (state.clearance[:, :1] < NEAR_RADIUS).to(state.pos.dtype)
         leader = torch.cat((state.goal, near), -1)[:, None]
         follower = torch.cat((state.pos[:, 0], state.speed[:, :1]), -1)[:, None].expand(-1, self.followers, -1)
@@ -251,11 +245,9 @@ class LeaderFollower:
         return obs * self.takes_part(state)[..., None] if self.varied else obs
 
     def takes_part(self, state: State) -> Bool[Tensor, "B A"]:
-        """Return which agents are in each world."""
         return state.speed > 0
 
     def reward(self, state: State, action: Float[Tensor, "B A 2"], after: State) -> Float[Tensor, "B A"]:
-        """Return the reward of each agent, see the class."""
         dtype = after.gap.dtype  # a number times a bool would be float32 even in a float64 world
         won, crashed = (flag.to(dtype) for flag in self._outcome(after))
         leader = self.goal_reward * won - self.crash_cost * crashed - self.distance_cost * after.to_goal[:, 0]
@@ -290,7 +282,6 @@ class LeaderFollower:
         }
 
     def _followers(self, state: State) -> int | Tensor:
-        """Return the number of followers, at least 1."""
         return self.takes_part(state)[:, 1:].sum(1).clamp_min(1) if self.varied else max(1, self.followers)
 
     def _move(self, state: State, action: Tensor) -> dict[str, Tensor]:
@@ -349,6 +340,39 @@ class LeaderFollower:
         if self.first_follower_only:
             return shared[:, :1].sum(1), own[:, :1].expand_as(own)
         return shared.sum(1), own
+
+
+def whole_numbers(unit: Tensor, ranges: tuple) -> Tensor:
+    """Turn uniform numbers into integers; ``ranges`` hold the least ones, then the largest minus the least."""
+    low, width = constant(ranges, unit.device, unit.dtype).chunk(2, -1)
+    return low + (unit * (width + 1)).floor()
+
+
+def start_agents(unit: Float[Tensor, "B A 3"]) -> Float[Tensor, "B A 3"]:
+    """Return x, y (px) and speed (px/s) of leader and followers."""
+    return whole_numbers(unit, (LEADER_START, *[FOLLOWER_START] * (unit.shape[1] - 1)))
+
+
+def start_obstacles(
+    unit: Float[Tensor, "B M 3"], speed: float
+) -> tuple[Float[Tensor, "B M 2"], Float[Tensor, "B M 2"]]:
+    """Return places (px) and velocities (px/s) of obstacles; the first one is where the published one stands."""
+    first = whole_numbers(unit[:, :1, :2], (350, 400, 0, 50))
+    others = whole_numbers(unit[:, 1:, :2], (200, 250, 400, 200))
+    angle = unit[..., 2] * (2 * math.pi)
+    return torch.cat((first, others), 1), speed * torch.stack((angle.cos(), angle.sin()), -1)
+
+
+def units(followers: int, like: Tensor) -> Float[Tensor, "A 7"]:
+    """Return the units of observations, in the type of ``like``."""
+    return constant((LEADER_UNITS, *[FOLLOWER_UNITS] * followers), like.device, like.dtype)
+
+
+@lru_cache
+def limits(agents: int, dt: float, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gains of (acceleration, turn rate) per step, lowest and highest speed, by agent."""
+    rows = torch.tensor([LEADER_LIMITS] + [FOLLOWER_LIMITS] * (agents - 1), device=device, dtype=dtype)
+    return rows[:, :2] * dt, rows[:, 2], rows[:, 3]
 
 
 PUBLISHED = LeaderFollower(

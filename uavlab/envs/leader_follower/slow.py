@@ -32,7 +32,6 @@ class SlowLeaderFollower(LeaderFollower):
     rank_ms: Pause = 0.0
 
     def transition(self, state: State, action: Float[Tensor, "B A 2"], noise: Float[Tensor, "B 0"]) -> State:
-        """Wait, then move agents and obstacles by one step."""
         if (wait_ms := self.step_ms + rank() * self.rank_ms + self.pause_ms * waits(rank()).expovariate(1.0)) > 0:
             if state.step.is_cuda and torch.cuda.is_current_stream_capturing():
                 raise RuntimeError("step_ms keeps the host waiting, and a graph's replays run nothing on the host")

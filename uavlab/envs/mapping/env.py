@@ -18,18 +18,64 @@ from torch import Tensor
 
 from uavlab.core.errors import ConfigError
 from uavlab.core.types import EnvSpec, MapObs, Metric, Rule, tensors
-from uavlab.envs.mapping import generators
 from uavlab.envs.mapping.fusion import Measurement, fuse
 from uavlab.envs.mapping.geometry import MOVES, Lattice, averages, global_positions, last_footprints, local_positions
 from uavlab.ops.belief_maps import MIN_BELIEF, above, belief, centre_maps, entropy, weighted_entropy
 from uavlab.ops.geometry import constant
 
-GENERATORS = {"halves": (2, generators.halves), "fields": (1 + generators.FIELD_NOISE, generators.fields)}
-"""Generators of ground truth: how many uniform numbers each takes, and its function."""
-
 Channel = Literal["budget", "number", "places", "entropy", "near", "belief", "seen"]
 CHANNELS: tuple[Channel, ...] = get_args(Channel)
 FIXED = 3  # channels that centring leaves as they are: two constants, and one that is centred already
+LEAST, SPAN = 30, 31  # targets cover 30 to 60 % of a map, in steps of 1 %
+WAVES = 8  # most periods per side of the map in a random field
+FALL = 5.0  # power falls with the wave number to this exponent
+FIELD_NOISE = 2 * (2 * WAVES + 1) * (WAVES + 1)
+
+
+def halves(unit: Float[Tensor, "B 2"], cells: int) -> Bool[Tensor, "B cells cells"]:
+    """Draw square maps with targets on one side of a straight line."""
+    side, cell = (4 * unit[:, 0]).long(), torch.arange(cells, device=unit.device)
+    edge = (_share(unit[:, 1]) * cells).round()[:, None]
+    line = torch.where((side % 2 == 0)[:, None], cell < edge, cell >= cells - edge)
+    along, down = line[:, None].expand(-1, cells, -1), line[:, :, None].expand(-1, -1, cells)
+    return torch.where((side < 2)[:, None, None], along, down)
+
+
+def fields(unit: Float[Tensor, "B K"], cells: int) -> Bool[Tensor, "B cells cells"]:
+    """Draw maps with targets where a random field is highest; its power falls with the wave number to the power of 5.
+
+    The field is a sum of waves with up to ``WAVES`` periods per side, with random amplitudes and phases; ``unit`` holds
+    a number for the share of targets, then ``FIELD_NOISE``.
+    """
+    share, noise = unit.split([1, FIELD_NOISE], dim=1)
+    height = heights(noise, cells).flatten(1)
+    free = ((1 - _share(share)) * cells**2).long().clamp(0, cells**2 - 1)
+    edge = height.sort(1).values.gather(1, free)
+    return (height >= edge).view(-1, cells, cells)
+
+
+def heights(noise: Float[Tensor, "B K"], cells: int) -> Float[Tensor, "B cells cells"]:
+    """Sum waves whose amplitudes fall with the wave number to the power of 2.5; ``FIELD_NOISE`` numbers per map."""
+    across = torch.arange(-WAVES, WAVES + 1, device=noise.device)
+    down = torch.arange(WAVES + 1, device=noise.device)
+    number = torch.hypot(down[:, None].to(noise.dtype), across.to(noise.dtype))
+    once = (down[:, None] > 0) | (across > 0)  # waves k and -k are equal; k = 0 is the mean
+    power = torch.where(once, number.clamp_min(1) ** -FALL, 0.0)
+    radius, turn = noise.view(len(noise), 2, WAVES + 1, 2 * WAVES + 1).unbind(1)
+    size = (power * -2 * (1 - radius).log()).sqrt()  # Rayleigh: heights are then normally distributed
+    wave = torch.polar(size, 2 * math.pi * turn)
+    place = 2 * math.pi * torch.arange(cells, device=noise.device, dtype=noise.dtype) / cells
+    ones = torch.ones((), dtype=noise.dtype, device=noise.device)
+    rows, columns = torch.polar(ones, place[:, None] * down), torch.polar(ones, place[:, None] * across)
+    return (rows @ wave @ columns.mT).real
+
+
+def _share(unit: Tensor) -> Tensor:
+    return (LEAST + (SPAN * unit).floor()) / 100
+
+
+GENERATORS = {"halves": (2, halves), "fields": (1 + FIELD_NOISE, fields)}
+"""Generators of ground truth: how many uniform numbers each takes, and its function."""
 
 
 @tensors
@@ -165,7 +211,6 @@ class Mapping:
 
     @property
     def spec(self) -> EnvSpec:
-        """Shapes, limits and noise of this task."""
         return EnvSpec(
             agents=self.uavs,
             obs=len(self.channels),
@@ -183,7 +228,6 @@ class Mapping:
 
     @property
     def places(self) -> Lattice:
-        """Places of the UAVs, and their footprints."""
         return Lattice(self.cells, self.cell, self.spacing, self.lattice, len(self.flip), self.view_deg)
 
     @property
@@ -197,7 +241,6 @@ class Mapping:
         return GENERATORS[self.truth][0] + 2 * self.uavs + self.step_noise
 
     def initial(self, noise: Float[Tensor, "B K"]) -> State:
-        """Draw new missions and measure once."""
         numbers, draw_truth = GENERATORS[self.truth]
         split, start, rest = noise.split([numbers, 2 * self.uavs, self.step_noise], dim=1)
         missions, device = len(noise), noise.device
@@ -223,7 +266,6 @@ class Mapping:
         return self._measure(counted, self.places.move(state.place, action), noise)
 
     def observe(self, state: State) -> MapObs:
-        """Return the channels of each UAV and of the team, see the class."""
         self._require_shapes(state)
         place, uavs, size = state.place, self.uavs, self.lattice
         own, near = _mean_belief(state.mean), _mean_belief(state.footprint)
@@ -259,12 +301,10 @@ class Mapping:
         return target[..., 1] * self.lattice + target[..., 0]
 
     def reward(self, state: State, action: Int[Tensor, "B A"], after: State) -> Float[Tensor, "B A"]:
-        """Return the reward of each UAV, see the class."""
         gain = (state if self.lagged else after).gain
         return (self.reward_scale * gain + self.reward_offset)[:, None].expand(-1, self.uavs)
 
     def terminated(self, state: State) -> Bool[Tensor, "B A"]:
-        """Return whether the measurements of a mission are used up."""
         return (state.remaining == 0)[:, None].expand(-1, self.uavs)
 
     def measure(self, state: State, action: Int[Tensor, "B A"], after: State) -> dict[str, Float[Tensor, " B"]]:

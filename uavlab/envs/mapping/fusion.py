@@ -4,44 +4,19 @@ On a CPU footprints are updated one by one, which touches little memory. On a GP
 host sync, and on a CPU without numba, whole maps are updated at once. Both compute the same maps.
 """
 
-from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Complex, Float, Int
+from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
+from uavlab.envs.mapping.geometry import DIGITS, Measurement
 from uavlab.ops.belief_maps import LIMIT, area_resize, log_odds_steps, signed_belief, weight_entropy_table
 from uavlab.ops.geometry import constant
 
 NUMBA = find_spec("numba") is not None  # without it, whole maps are updated on a CPU too
-DIGITS = 2.0**12  # a uniform float32 number has 24 random bits: 12 for each of two cells
-
-
-class Measurement(NamedTuple):
-    """Measurements of one step, and the sensor; in compiled loops the fields are arrays.
-
-    Attributes:
-        truth: 1 where targets are, else 0.
-        place: Places of the UAVs.
-        box: Footprints of the UAVs: first row and column, end of rows and columns.
-        heard: Which UAVs' measurements each map receives; the team's map is the last.
-        noise: Uniform numbers, each for two cells; the cells of a footprint are numbered row by row.
-        flip: Probability that a cell is measured wrongly, by altitude.
-        whole: Matrix that averages an axis down to the lattice.
-        part: Matrices that average the footprint of each place.
-    """
-
-    truth: Int[Tensor, "B H H"]
-    place: Int[Tensor, "B A 3"]
-    box: Int[Tensor, "B A 4"]
-    heard: Bool[Tensor, "B M A"]
-    noise: Float[Tensor, "B A N"]
-    flip: Sequence[float]
-    whole: Float[Tensor, "L H"]
-    part: Float[Tensor, "Z L L H"]
 
 
 def fuse(
@@ -49,15 +24,9 @@ def fuse(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Measure the footprint of each UAV, and add the results to all maps that receive them.
 
-    Args:
-        logits: Steps of log odds of all maps, the team's last.
-        means: Signed beliefs of the maps, averaged down to the lattice.
-        measurement: The measurements.
-        reuse: Whether new maps may overwrite the old ones, which happens on a CPU.
-
-    Returns:
-        Maps, averages of their signed beliefs, averages over each UAV's footprint in its own map, and for the team's
-        map the two sums of ``entropy_change`` (bits).
+    Returns maps (steps of log odds, the team's last), averages of their signed beliefs, averages over each UAV's
+    footprint in its own map, and for the team's map the two sums of ``entropy_change`` (bits). With ``reuse`` new maps
+    overwrite the old ones on a CPU.
     """
     if logits.device.type != "cpu" or not NUMBA:
         return fuse_whole_maps(logits, means, measurement)
@@ -88,7 +57,7 @@ def fuse_whole_maps(
         after = (after + change[:, None] * heard[:, :, uav, None, None]).clamp(-LIMIT, LIMIT)
     signed = signed_belief(after, means.dtype)
     footprints = part[z, y] @ signed[:, :-1] @ part[z, x].mT
-    old, new = (each[:, -1].flatten(1).long() for each in (logits, after))
+    old, new = (maps[:, -1].flatten(1).long() for maps in (logits, after))
     added, removed = entropy_change(old, new, weight_entropy_table(noise.device, noise.dtype))
     return after, area_resize(signed, whole, whole), footprints, added, removed
 
@@ -103,7 +72,7 @@ def fuse_footprints(logits: Tensor, means: Tensor, *measurement: Any) -> tuple[T
     chance = constant(tuple(flip), noise.device, noise.dtype)
     fields = (truth.view(torch.bool), place, box, heard, noise, chance, whole, part)
     maps = fusion_numba.Maps(*map(np.asarray, (logits, means, footprints, added, removed)))
-    steps = np.asarray([log_odds_steps(each) for each in flip], np.int16)
+    steps = np.asarray(list(map(log_odds_steps, flip)), np.int16)
     arrays = Measurement(*map(np.ascontiguousarray, fields))  # type: ignore[arg-type]
     fusion_numba.fuse(maps, arrays, steps, fusion_numba.tables(means.dtype))
     return means, footprints, added, removed

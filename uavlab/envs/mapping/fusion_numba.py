@@ -12,7 +12,7 @@ import numba
 import numpy as np
 import torch
 
-from uavlab.envs.mapping.fusion import DIGITS, Measurement
+from uavlab.envs.mapping.geometry import DIGITS, Measurement
 from uavlab.ops.belief_maps import LIMIT, belief, entropy, signed_belief, target_weight
 
 Array = np.ndarray[Any, np.dtype[Any]]

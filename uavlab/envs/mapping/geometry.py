@@ -1,11 +1,13 @@
-"""The lattice of places in a mapping mission, footprints on the map, and lattice maps of positions.
+"""The lattice of places in a mapping mission, footprints and what is measured there, and lattice maps of positions.
 
 Places have integer coordinates (x, y, altitude); maps are rows (y) by columns (x).
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -17,27 +19,19 @@ from uavlab.ops.geometry import constant
 
 MOVES = ((0, 0, 1), (-1, 0, 0), (0, -1, 0), (0, 1, 0), (1, 0, 0), (0, 0, -1))
 """Up, west, south, north, east and down, as steps in (x, y, altitude)."""
+DIGITS = 2.0**12  # a uniform float32 number has 24 random bits: 12 for each of two cells
 
 
 @dataclass(frozen=True)
 class Lattice:
-    """Places over a map, and their footprints on it.
+    """Places over a map, and their footprints on it."""
 
-    Attributes:
-        cells: Cells along each side of the map (H).
-        cell: Side of a cell (m).
-        spacing: Distance between neighbours (m), in each direction; the lowest altitude equals it.
-        size: Places along each side (L).
-        altitudes: Number of altitudes (Z).
-        view_deg: Field of view along both axes (degrees).
-    """
-
-    cells: int
-    cell: float
-    spacing: float
-    size: int
-    altitudes: int
-    view_deg: float
+    cells: int  # along each side of the map (H)
+    cell: float  # m: side of a cell
+    spacing: float  # m between neighbours, in each direction; the lowest altitude equals it
+    size: int  # places along each side (L)
+    altitudes: int  # number of altitudes (Z)
+    view_deg: float  # degrees: field of view along both axes
 
     @property
     def widest(self) -> int:
@@ -86,6 +80,19 @@ class Lattice:
 
     def _shape(self, device: torch.device) -> Tensor:
         return constant((self.size, self.size, self.altitudes), device, torch.int64)
+
+
+class Measurement(NamedTuple):
+    """Measurements of one step, and the sensor; in compiled loops the fields are arrays."""
+
+    truth: Int[Tensor, "B H H"]  # 1 where targets are, else 0
+    place: Int[Tensor, "B A 3"]  # of the UAVs
+    box: Int[Tensor, "B A 4"]  # footprints of the UAVs: first row and column, end of rows and columns
+    heard: Bool[Tensor, "B M A"]  # which UAVs' measurements each map receives; the team's map is the last
+    noise: Float[Tensor, "B A N"]  # uniform, a number for two cells; cells of a footprint are numbered row by row
+    flip: Sequence[float]  # probability that a cell is measured wrongly, by altitude
+    whole: Float[Tensor, "L H"]  # averages an axis down to the lattice
+    part: Float[Tensor, "Z L L H"]  # average the footprint of each place
 
 
 @lru_cache

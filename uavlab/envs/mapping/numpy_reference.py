@@ -27,7 +27,6 @@ class HostMapping(Mapping):
     """
 
     def __post_init__(self) -> None:
-        """Refuse to start without OpenCV."""
         require("mapping", "maps=host", "cv2")
 
     def observe(self, state: State) -> MapObs:
@@ -139,14 +138,12 @@ class HostMapping(Mapping):
 
 
 def area_resize(image: Array, size: int) -> Array:
-    """Average an image down to ``size`` x ``size`` pixels."""
     import cv2
 
     return cv2.resize(image, (size, size), interpolation=cv2.INTER_AREA)
 
 
 def belief(logits: Array) -> Array:
-    """Turn steps of log odds into beliefs."""
     return 1 / (1 + np.exp(-STEP * logits.astype(np.float64)))
 
 

@@ -29,17 +29,11 @@ ROUNDING = 1e-4  # of a value: these integers let a bound be this much too high
 
 @dataclass(frozen=True)
 class Solution:
-    """Decisions in a world, and how good they are.
+    """Decisions in a world, and how good they are."""
 
-    Attributes:
-        moves: Numbers of moves, in order.
-        value: Value of these decisions by ``Assignment.score``.
-        bound: What no decisions can exceed.
-    """
-
-    moves: tuple[int, ...]
-    value: float
-    bound: float
+    moves: tuple[int, ...]  # their numbers, in order
+    value: float  # by ``Assignment.score``
+    bound: float  # what no decisions can exceed
 
 
 class Route:
@@ -47,7 +41,7 @@ class Route:
 
     def __init__(self, model: Any, env: Assignment, state: State, uav: int, targets: Sequence[int]) -> None:
         """Add a route within the UAV's range, by the shortest sectors."""
-        start, leg = ((each.amin(-1) * METRES).floor().long() for each in (state.way[0, uav], state.leg[0]))
+        start, leg = ((length.amin(-1) * METRES).floor().long() for length in (state.way[0, uav], state.leg[0]))
         self.numbers, self.arcs = dict(enumerate(targets, 1)), {}
         lengths = []
         for i, legs in enumerate([start, *leg[targets]]):
@@ -72,7 +66,6 @@ class Route:
         }
 
     def targets(self, program: Any) -> list[int]:
-        """Return the targets of a solved route, in order."""
         after = {i: j for (i, j), x in self.arcs.items() if program.boolean_value(x)}
         order, node = [], after.get(0, 0)
         while node:
@@ -99,8 +92,8 @@ def _satisfied(model: Any, state: State, target: int, routes: dict[int, Route]) 
 def _limit_gifts(model: Any, state: State, uav: int, route: Route) -> None:
     """Limit what a UAV gives to what it has, and to targets that it visits."""
     for kind in range(KINDS):
-        most = _integer(state.own[0, uav, kind], up=True)
-        model.add(sum(route.gifts[target, kind] for target in route.visits) <= most)
+        supply = _integer(state.own[0, uav, kind], up=True)
+        model.add(sum(route.gifts[target, kind] for target in route.visits) <= supply)
         for target, visit in route.visits.items():
             model.add(route.gifts[target, kind] == 0).only_enforce_if(visit.negated())
 
@@ -127,22 +120,17 @@ class Bounded:
 
     ``bound`` is what no decisions can exceed, ``gap`` how far the solution is below it, and ``optimal`` whether that is
     no more than ``ROUNDING``: then no decisions are better.
-
-    Attributes:
-        env: The task.
     """
 
     env: Assignment
 
     def __getattr__(self, name: str) -> Any:
-        """Return whatever else the task has."""
         if name == "env" or name.startswith("__"):  # a copy asks before there is an ``env``
             raise AttributeError(name)
         return getattr(self.env, name)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """Those of the task, and of its solutions."""
         return (
             *self.env.metrics,
             Metric("bound", "last"),
@@ -151,12 +139,11 @@ class Bounded:
         )
 
     def measure(self, state: State, action: Int[Tensor, "B 1"], after: State) -> dict[str, Float[Tensor, " B"]]:
-        """Return the figures of ``metrics``."""
         plans = _plans(cast(Assignment, self), after)  # known since the first decision, for which the task was this one
         bound, value = (after.left.new_tensor([getattr(plan, name) for plan in plans]) for name in ("bound", "value"))
         gap = bound - value
-        own = {"bound": bound, "gap": gap, "optimal": (gap <= ROUNDING).to(gap.dtype)}
-        return {**self.env.measure(state, action, after), **own}
+        figures = {"bound": bound, "gap": gap, "optimal": (gap <= ROUNDING).to(gap.dtype)}
+        return {**self.env.measure(state, action, after), **figures}
 
 
 class Start:

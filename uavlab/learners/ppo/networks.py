@@ -18,8 +18,8 @@ from uavlab.core.rng import Streams
 from uavlab.core.types import ChoiceObs, Entities, EnvSpec, MapObs, Scale, Steps, features_of, tensors
 from uavlab.nets.attention import StackedAttention
 from uavlab.nets.cnn import StackedCNN
-from uavlab.nets.gru import StackedGRU
 from uavlab.nets.mlp import StackedMLP, of_agents, per_agent
+from uavlab.nets.sequences import StackedGRU
 from uavlab.ops.belief_maps import centre_maps
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from uavlab.envs.leader_follower.agents import limits, start_agents, start_obstacles, units, whole_numbers
+from uavlab.envs.leader_follower.env import limits, start_agents, start_obstacles, units, whole_numbers
 
 
 def test_both_ends_are_included() -> None:

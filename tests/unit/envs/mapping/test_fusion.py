@@ -4,8 +4,7 @@ import torch
 
 from tests.support.fixtures_mapping import SMALL, start_missions
 from uavlab.envs.mapping import fusion
-from uavlab.envs.mapping.fusion import Measurement
-from uavlab.envs.mapping.geometry import averages
+from uavlab.envs.mapping.geometry import Measurement, averages
 
 
 def test_footprints_equal_whole_maps() -> None:

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from uavlab.envs.mapping import fusion_numba
-from uavlab.envs.mapping.fusion import Measurement
 from uavlab.envs.mapping.fusion_numba import Maps
+from uavlab.envs.mapping.geometry import Measurement
 from uavlab.ops import belief_maps
 
 STEP = 100

@@ -10,7 +10,7 @@ from tests.support.live_events import Twice, play
 from tests.support.live_runs import watch_threads
 from tests.support.registries import registered_outside
 from uavlab.experiment.run import Run
-from uavlab.live import comparison, history, trainer
+from uavlab.live import comparison, trainer
 from uavlab_lab.live import panel, pictures
 
 SEQUENCES, EVENTS = 20, 4
@@ -19,7 +19,7 @@ SEQUENCES, EVENTS = 20, 4
 @pytest.fixture(autouse=True)
 def quick_slices(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(comparison, "SLICE", 1e-9)
-    monkeypatch.setattr(history, "EVERY", 0.01)
+    monkeypatch.setattr(comparison, "EVERY", 0.01)
     monkeypatch.setattr(panel, "display", lambda *args, **options: SimpleNamespace(update=lambda copy: None))
     with registered_outside():
         yield

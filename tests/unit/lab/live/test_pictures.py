@@ -18,7 +18,7 @@ from tests.support.registries import registered_outside
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Change, parse_changes
-from uavlab.live.history import History, Sample
+from uavlab.live.comparison import History, Sample
 from uavlab.live.trainer import Trainer
 from uavlab_lab.live import pictures
 from uavlab_lab.live.pictures import change_table, score_chart, speed_chart, stage_bar, status_line, whole

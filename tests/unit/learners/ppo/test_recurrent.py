@@ -25,7 +25,7 @@ from uavlab.experiment.run import Run
 from uavlab.learners.ppo import ppo
 from uavlab.learners.ppo.networks import Memory, RecurrentTeam, Sequences, sequences_of
 from uavlab.learners.ppo.ppo import PPO, IPPOConfig, MAPPOConfig, sample_actions
-from uavlab.nets import gru
+from uavlab.nets import sequences
 from uavlab.runtime.runtime import Runtime
 from uavlab.training import training
 
@@ -226,7 +226,7 @@ def test_a_value_with_another_memory_is_caught(mutant: Callable, monkeypatch: py
 
 
 def test_gradients_that_end_at_each_step_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = gru.recur
+    whole = sequences.recur
 
     def recur(gates: Tensor, weight: Tensor, bias: Tensor, memory: Tensor, fresh: Tensor | None) -> Tensor:
         states = []
@@ -236,7 +236,7 @@ def test_gradients_that_end_at_each_step_are_caught(monkeypatch: pytest.MonkeyPa
             states.append(memory)
         return torch.stack(states, 1)
 
-    monkeypatch.setattr(gru, "recur", recur)
+    monkeypatch.setattr(sequences, "recur", recur)
     with pytest.raises(AssertionError):
         assert_same(*train_both())
 
