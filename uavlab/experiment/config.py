@@ -106,7 +106,8 @@ class RunConfig(RankConfig):
             likeliest moves, instead of sampled ones. The scores of a run are of one kind.
         checkpoint_every: Updates between checkpoints.
         keep: Number of latest checkpoints that stay on disk.
-        curriculum: Table of stages by the scores of each seed, see ``uavlab.core.curriculum``; None for the task alone.
+        curriculum: Table of stages by the scores of each seed, see ``uavlab.experiment.curriculum``; None for the task
+            alone.
         plateau: Table of rules by which each seed's learning rates fall when its scores stop improving, see
             ``uavlab.experiment.schedules``; ``{}`` takes the defaults, None leaves the rates as they are.
         alarms: Tables of limits beyond which a figure of the log should not be, see ``uavlab.experiment.schedules``.

@@ -12,12 +12,11 @@ from annotated_types import Ge, Gt, Le, Lt
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from uavlab.core.curriculum import Position
 from uavlab.core.errors import TrainingWarning
 from uavlab.core.protocols import Source, parts
 from uavlab.core.registry import Settings
 from uavlab.experiment.best import Best
-from uavlab.experiment.curriculum import progression
+from uavlab.experiment.curriculum import Position, progression
 from uavlab.experiment.validation import fields_of, problems_of, strict_model
 from uavlab.runtime.grad_step import GradientStep
 
