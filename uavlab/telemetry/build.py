@@ -30,6 +30,7 @@ from uavlab.runtime.runtime import Runtime
 from uavlab.telemetry import dataset, metrics
 from uavlab.telemetry import flights as fleet
 from uavlab.telemetry.dataset import AXES, FEATURES, HIDDEN, ROW, FlightDataset, Windows
+from uavlab.telemetry.flights import Telemetry, require_same
 from uavlab.telemetry.forecaster import (
     TARGETS,
     Forecast,
@@ -40,8 +41,7 @@ from uavlab.telemetry.forecaster import (
     size,
     target_scale,
 )
-from uavlab.telemetry.simulation.flights import RATE
-from uavlab.telemetry.task import Telemetry, require_same
+from uavlab.telemetry.simulation import RATE
 from uavlab.telemetry.window_source import (
     DATASET_CHANGED,
     DataSplit,

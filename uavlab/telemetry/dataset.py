@@ -13,8 +13,7 @@ from torch import Tensor
 from uavlab.core.errors import FileError
 from uavlab.core.types import Scale, tensors
 from uavlab.ops.geometry import rotate
-from uavlab.telemetry.simulation.flights import RATE
-from uavlab.telemetry.simulation.quadrotor import LAYOUT
+from uavlab.telemetry.simulation import LAYOUT, RATE
 
 AXES, TURNS = ("north", "east", "down"), ("roll", "pitch", "yaw")
 RECENT = 100  # rows of ``recent_mean``

@@ -16,8 +16,7 @@ from uavlab.benchmarks.compare import Call
 from uavlab.benchmarks.loading import CYCLES, PARTS, loading_calls
 from uavlab.benchmarks.timing import ratio, time_call, time_in_turn
 from uavlab.experiment.config import Config, configure
-from uavlab.telemetry.loaders import ItemDataset
-from uavlab.telemetry.window_source import WindowSource
+from uavlab.telemetry.window_source import ItemDataset, WindowSource
 from uavlab_lab.claims.gpu import device_share
 from uavlab_lab.claims.measures import Bench, Estimate, measure, once
 from uavlab_lab.suites.telemetry import FLIGHTS, raw_bytes

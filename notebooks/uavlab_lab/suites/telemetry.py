@@ -9,8 +9,7 @@ from uavlab.benchmarks.timing import ratio, time_in_turn
 from uavlab.experiment import build
 from uavlab.experiment.config import Device, RunConfig, configure
 from uavlab.telemetry.dataset import ROW, FlightDataset
-from uavlab.telemetry.loaders import DiskDataset
-from uavlab.telemetry.window_source import WindowSource
+from uavlab.telemetry.window_source import DiskDataset, WindowSource
 
 ONE_WORKER = {"loader": "per_item", "workers": 1}
 PATHS: Mapping[str, Mapping[str, Any]] = {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from uavlab.core.errors import ConfigError
-from uavlab.telemetry.logs.column_map import read_column_map
+from uavlab.telemetry.logs.columns import read_column_map
 from uavlab.telemetry.logs.draft import describe, draft_mapping
 from uavlab.telemetry.logs.log import read_log
 

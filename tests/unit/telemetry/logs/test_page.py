@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from uavlab.telemetry.logs.column_map import read_column_map
-from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, UNITS
+from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, UNITS, read_column_map
 from uavlab.telemetry.logs.log import read_log
 
 PAGE = (Path(__file__).parents[4] / "docs" / "telemetry.md").read_text()

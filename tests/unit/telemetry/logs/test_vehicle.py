@@ -10,7 +10,7 @@ from tests.support import ulog_writer
 from tests.support.ulog_writer import STAMP, Topic
 from uavlab.core.errors import FileError
 from uavlab.telemetry.flights import resample
-from uavlab.telemetry.logs.column_map import read_column_map
+from uavlab.telemetry.logs.columns import read_column_map
 from uavlab.telemetry.logs.draft import describe, draft_mapping
 from uavlab.telemetry.logs.log import Log, read_log
 
