@@ -17,8 +17,8 @@ from uavlab.core.errors import ConfigError, FallbackWarning
 from uavlab.core.installation import program
 from uavlab.experiment.external_names import Origin
 from uavlab.storage.machine import usable_cores
-from uavlab.workers.description import Description, Rows
 from uavlab.workers.processes import TRIES, Workers, with_notes
+from uavlab.workers.spaces import Description, Rows
 
 SHOWN = 2  # worlds in one message
 MOST = 4  # environments whose workers run at the same time in this process

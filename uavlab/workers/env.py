@@ -18,7 +18,7 @@ from uavlab.core.registry import Resume
 from uavlab.core.types import ChoiceObs, EnvSpec, Group, Metric, Rule, tensors, tree_map
 from uavlab.experiment.external_names import Origin
 from uavlab.workers.cache import Cache, World, cache_for, key_of
-from uavlab.workers.description import TERMINATED, TRUNCATED, UNSEEN, Description, Rows
+from uavlab.workers.spaces import TERMINATED, TRUNCATED, UNSEEN, Description, Rows
 from uavlab.workers.team import Grouping
 
 SAME_GROUPS: Rule = (

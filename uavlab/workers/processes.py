@@ -21,7 +21,7 @@ from uavlab.core.errors import ConfigError, FallbackWarning, ResourceError
 from uavlab.core.installation import PACKAGE
 from uavlab.core.text import printable
 from uavlab.experiment.external_names import Origin
-from uavlab.workers.description import Description, Rows, difference, memory_bytes, rows_in
+from uavlab.workers.spaces import Description, Rows, difference, memory_bytes, rows_in
 
 QUIET = {"OMP_NUM_THREADS": "1", "SDL_VIDEODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
 TRIES = 3  # in which a worker may be lost while it starts, or workers in one step

@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from uavlab.core.text import one_line
-from uavlab.workers.description import Rows, rows_in
-from uavlab.workers.spaces import Refusal
+from uavlab.workers.spaces import Refusal, Rows, rows_in
 from uavlab.workers.team import Team, make
 
 LONGEST = 4000  # characters of a traceback, and of what an environment printed

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from uavlab.workers.description import Agent, Description, difference, memory_bytes, rows_in
+from uavlab.workers.spaces import Agent, Description, difference, memory_bytes, rows_in
 
 MOVES = Description((Agent("a", "a", 3, 0, 2), Agent("b", "b", 5, 0, 4)), 25, False)
 ACTS = Description((Agent("a", "a", 3, 2, 0),), None, True)
