@@ -1,4 +1,6 @@
-"""The curriculum of a run: its table of stages as people write it, its worlds, and where each seed is.
+"""The curriculum of a run: the rules of its stages, its table as people write it, its worlds, and where each seed is.
+
+After each score a seed stays, advances by a stage or falls back, by pure functions of its scores.
 
 curriculum:
   metric: completion
@@ -88,13 +90,7 @@ ADVANCE = {
 
 @dataclass(frozen=True)
 class Curriculum:
-    """Stages of a run, and the figure by which it is judged.
-
-    Attributes:
-        metric: Name of the figure.
-        stages: From the first to the last.
-        fallback: When a run falls back.
-    """
+    """Stages of a run, and the name of the figure by which it is judged."""
 
     metric: str
     stages: tuple[Stage, ...]
@@ -103,29 +99,17 @@ class Curriculum:
 
 @dataclass(frozen=True)
 class Position:
-    """Where a run is in its curriculum.
+    """Where a run is in its curriculum."""
 
-    Attributes:
-        stage: Number of its stage, from 0.
-        scores: How many scores it has had at this stage.
-        passed: Last scores in a row that passed.
-        failed: Last scores in a row below the margin.
-        best: Best score at this stage; -inf before the first one.
-        stale: Scores since the best one.
-        finals: Final scores of the stages before, from the first on.
-        fallbacks: Fallbacks so far.
-        reached: The highest stage so far.
-    """
-
-    stage: int = 0
-    scores: int = 0
-    passed: int = 0
-    failed: int = 0
-    best: float = -math.inf
-    stale: int = 0
-    finals: tuple[float, ...] = ()
-    fallbacks: int = 0
-    reached: int = 0
+    stage: int = 0  # from 0
+    scores: int = 0  # at this stage
+    passed: int = 0  # last scores in a row
+    failed: int = 0  # last scores in a row below the margin
+    best: float = -math.inf  # score at this stage
+    stale: int = 0  # scores since the best one
+    finals: tuple[float, ...] = ()  # scores at the end of the stages before, from the first on
+    fallbacks: int = 0  # so far
+    reached: int = 0  # the highest stage so far
 
 
 class Decision(NamedTuple):
@@ -149,12 +133,6 @@ def decide(position: Position, score: float, stages: Sequence[Stage], rules: Fal
     """Return the position of a run after a score, and the decision that led there.
 
     A score that is not a number neither passes nor is it a best one, and it counts as a failure.
-
-    Args:
-        position: Where the run is.
-        score: Its score at this stage.
-        stages: All stages.
-        rules: When to fall back.
     """
     stage, last = stages[position.stage], position.stage == len(stages) - 1
     better = score > position.best
@@ -222,13 +200,13 @@ def curriculum_problems(values: Mapping[str, Any], kind: type[Any]) -> list[str]
     """Return what is wrong with the setting ``curriculum`` among valid settings of a run."""
     if values["curriculum"] is None:
         return []
-    own = {setting.name: values[setting.name] for setting in settings_of(kind)}
+    given = {setting.name: values[setting.name] for setting in settings_of(kind)}
     if not hasattr(kind, "initial"):
         return [f"curriculum: {kind.__name__} has no worlds that could start in stages; leave it out"]
-    problems, stages = _problems(values["curriculum"], kind(**own))
-    changes = {name: values[f"eval_{name}"] for name in own if values[f"eval_{name}"] is not None}
+    problems, stages = _problems(values["curriculum"], kind(**given))
+    changes = {name: values[f"eval_{name}"] for name in given if values[f"eval_{name}"] is not None}
     for number, stage in enumerate(stages, 1):
-        scored = {**own, **stage.settings, **changes}
+        scored = {**given, **stage.settings, **changes}
         broken = violations(getattr(kind, "rules", ()), scored, set(), {})
         problems += [f"curriculum: stage {number}, as policies are evaluated: {text}" for text in broken]
     return problems
@@ -236,28 +214,27 @@ def curriculum_problems(values: Mapping[str, Any], kind: type[Any]) -> list[str]
 
 def _problems(table: Mapping[str, Any], env: Any) -> tuple[list[str], list[Stage]]:
     """Return what is wrong with a table, and its stages where nothing is."""
-    kind, where = type(env), "curriculum"
+    kind = type(env)
     names = {
         "metric": (str, ...),
         "advance": (Literal["conservative", "aggressive"], "conservative"),
         "stages": (Annotated[list[dict[str, Any]], Len(1, MOST_STAGES)], ...),
     }
     model = strict_model(names | fields_of(Fallback))
-    problems = [f"{where}: {text}" for text in problems_of(model, table)]
-    if problems:
-        return problems, []
-    problems += [f"{where}: {text}" for text in _metric_problems(table["metric"], env)]
-    own = fields_of(Stage, "settings")
-    model = strict_model(own | fields_of(kind))
+    if problems := problems_of(model, table):
+        return [f"curriculum: {text}" for text in problems], []
+    problems = [f"curriculum: {text}" for text in _metric_problems(table["metric"], env)]
+    of_stage = fields_of(Stage, "settings")
+    model = strict_model(of_stage | fields_of(kind))
     stages = []
     for number, row in enumerate(table["stages"], 1):
         texts = problems_of(model, row, getattr(kind, "rules", ()), vars(env))
         if not texts:
             row = with_tuples(model, {**ADVANCE[table.get("advance", "conservative")], **row})
-            changes = {name: value for name, value in row.items() if name not in own}
-            stages.append(Stage(changes, **{name: value for name, value in row.items() if name in own}))
+            changes = {name: value for name, value in row.items() if name not in of_stage}
+            stages.append(Stage(changes, **{name: value for name, value in row.items() if name in of_stage}))
             texts = _stage_problems(stages, env, table["metric"], _fallback(table))
-        problems += [f"{where}: stage {number}: {text}" for text in texts]
+        problems += [f"curriculum: stage {number}: {text}" for text in texts]
     return problems, stages
 
 
@@ -314,14 +291,7 @@ def _stage_problems(stages: Sequence[Stage], env: Any, metric: str, rules: Fallb
 
 
 def first_difference(env: Any, stage: Any) -> str:
-    """Return the first function whose results differ in worlds that start at a stage; empty if there is none.
-
-    Worlds are stepped by random actions.
-
-    Args:
-        env: The task.
-        stage: The same task with other settings.
-    """
+    """Return the first function whose results differ in worlds that start at a stage; empty if there is none."""
     rng, spec = Streams([0]), env.spec
     state = stage.initial(rng.uniform("start", TRIED, spec.initial_noise)[0])
     for _ in range(min(spec.horizon, TRIED)):
@@ -329,9 +299,9 @@ def first_difference(env: Any, stage: Any) -> str:
         action = random_policy(seen, acting_noise(rng, "act", TRIED, spec))[0]
         noise = rng.uniform("step", TRIED, spec.step_noise)[0]
         after = env.transition(state, action, noise)
-        results = [_results(each, state, action, noise, after) for each in (env, stage)]
-        for (name, one), (_, other) in zip(*results, strict=True):
-            if not torch.equal(one, other):
+        pairs = zip(*(_results(task, state, action, noise, after) for task in (env, stage)), strict=True)
+        for (name, expected), (_, result) in pairs:
+            if not torch.equal(expected, result):
                 return name
         state = after
     return ""
@@ -362,27 +332,17 @@ def start_in_stages(plan: Curriculum, env: Any, implement: Callable[[Any], Any])
 
 
 class Progression:
-    """Where each seed of a run is in its curriculum.
-
-    Attributes:
-        plan: The curriculum.
-        positions: Of each seed.
-        log: All decisions but those to stay, each with update, seed, stages and reason.
-    """
+    """Where each seed of a run is in its curriculum."""
 
     def __init__(self, plan: Curriculum, evaluation: Any, changes: Mapping[str, Any], seeds: Sequence[int]) -> None:
         """Start all seeds at the first stage.
 
-        Args:
-            plan: The curriculum.
-            evaluation: The task as policies are evaluated on it.
-            changes: Its settings that differ from those of training, which hold at each stage.
-            seeds: Of the run.
+        ``changes`` are the settings of ``evaluation`` that differ from those of training; they hold at each stage.
         """
         self.plan, self.evaluation, self.seeds = plan, evaluation, tuple(seeds)
         self.scored = tuple(replace(evaluation, **{**stage.settings, **changes}) for stage in plan.stages)
         self.positions = [Position() for _ in seeds]
-        self.log: list[dict[str, Any]] = []
+        self.log: list[dict[str, Any]] = []  # decisions but those to stay, with update, seed, stages and reason
 
     @property
     def stages(self) -> tuple[int, ...]:
@@ -435,7 +395,7 @@ class Progression:
         return any(row["seed"] == self.seeds[at] and row["decision"] == "complete" for row in self.log)
 
     def apply(self, source: Source) -> None:
-        """Start new worlds, and mix batches, by the stage of each seed."""
+        """Start worlds and mix batches by the stage of each seed."""
         source.set_stages(torch.tensor([shares(self.plan, stage) for stage in self.stages]), torch.tensor(self.stages))
 
     def rates(self) -> list[float]:
@@ -464,6 +424,6 @@ def progression(config: Any, seeds: Sequence[int]) -> Progression | None:
     """Return the progression of a run with these settings; None without a curriculum."""
     if config.run.curriculum is None:
         return None
-    own = {f.name: config.values[f"eval_{f.name}"] for f in fields(config.env)}
-    changes = {name: value for name, value in own.items() if value is not None}
+    values = {field.name: config.values[f"eval_{field.name}"] for field in fields(config.env)}
+    changes = {name: value for name, value in values.items() if value is not None}
     return Progression(parse(config.run.curriculum, config.env), config.evaluation, changes, seeds)

@@ -41,19 +41,12 @@ class Plateau:
 
 @dataclass(frozen=True)
 class Level:
-    """Where a seed is.
+    """Where a seed is."""
 
-    Attributes:
-        rate: Share of the learning rates.
-        best: Best score; -inf before the first one.
-        stale: Scores in a row without an improvement.
-        waits: Scores of the cool-down that are left.
-    """
-
-    rate: float = 1.0
-    best: float = -math.inf
-    stale: int = 0
-    waits: int = 0
+    rate: float = 1.0  # share of the learning rates
+    best: float = -math.inf  # score
+    stale: int = 0  # scores in a row without an improvement
+    waits: int = 0  # scores of the cool-down that are left
 
 
 def follow(level: Level, score: float, rules: Plateau) -> Level:
@@ -81,12 +74,7 @@ def plateau_problems(table: Mapping[str, Any] | None) -> list[str]:
 
 
 class Rates:
-    """Shares of the learning rates of all seeds, by their scores.
-
-    Attributes:
-        rules: When rates fall; None for never.
-        levels: Of each seed.
-    """
+    """Shares of the learning rates of all seeds, by their scores; without a table they stay."""
 
     def __init__(self, table: Mapping[str, Any] | None, seeds: int) -> None:
         self.rules = None if table is None else Plateau(**table)
@@ -113,13 +101,7 @@ class Rates:
 
 
 class Schedules:
-    """Stages and learning rates of all seeds, by their scores.
-
-    Attributes:
-        task: The task as policies are evaluated on it.
-        progression: Where each seed is in a curriculum; None without.
-        rates: Shares of the learning rates.
-    """
+    """Stages and learning rates of all seeds, by their scores."""
 
     def __init__(self, config: Settings, seeds: Sequence[int], source: Source, learner: Any, ranks: int = 1) -> None:
         """Start all seeds at the first stage, and at the full rates; ``source`` and ``learner`` follow them.
@@ -151,7 +133,7 @@ class Schedules:
     @property
     def begun(self) -> bool:
         """Whether a curriculum has had a score of any seed."""
-        return self.progression is not None and any(each != Position() for each in self.progression.positions)
+        return self.progression is not None and any(place != Position() for place in self.progression.positions)
 
     def judge(
         self,
