@@ -16,8 +16,9 @@ from uavlab.core.rng import Streams
 from uavlab.core.types import Rule
 from uavlab.storage.files import atomic_write
 from uavlab.telemetry.dataset import HIDDEN, PHYSICS_ROWS
-from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, QUATERNION, TRUTH, ColumnMap, read_column_map
+from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, QUATERNION, TRUTH
 from uavlab.telemetry.logs.log import READERS, Log, Signal, read_log
+from uavlab.telemetry.logs.mapping import ColumnMap, read_column_map
 from uavlab.telemetry.logs.raw import list_names
 from uavlab.telemetry.simulation import RATE, Columns, Fleet, Quadrotor
 
