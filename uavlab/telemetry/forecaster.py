@@ -66,11 +66,7 @@ class Forecaster(Learner):
     def __init__(
         self, config: ForecasterConfig, shape: tuple[int, int], inputs: Scale, targets: Scale, rng: Streams, rt: Runtime
     ) -> None:
-        """Draw first parameters from each run's own stream.
-
-        ``shape`` holds the rows of a window and the rows ahead; ``inputs`` is the scale by which windows were
-        normalised, ``targets`` the scale of ``flatten_targets``.
-        """
+        """Draw first parameters; windows were normalised by ``inputs``, and ``targets`` scale ``flatten_targets``."""
         self.config, self.shape, self.runs = config, shape, len(rng.seeds)
         self.inputs, self.targets = (tree_map(lambda leaf: leaf.to(rng.dtype), each) for each in (inputs, targets))
         self.net = network(config, shape)
@@ -226,14 +222,10 @@ SINE = _matrix({pair: sign for n, e in zip(NORTH, EAST, strict=True) for pair, s
 def residuals(inputs: Float[Tensor, "*lead T F"], hidden: Float[Tensor, "*lead K"]) -> dict[str, Tensor]:
     """Compute the residuals of the equations of ``telemetry.simulation`` in the last rows of windows.
 
-    Args:
-        inputs: ``FEATURES`` in physical units, at least ``PHYSICS_ROWS`` rows.
-        hidden: Predicted ``HIDDEN`` in physical units, taken as constant over the last ``ROWS`` rows.
-
-    Returns:
-        ``force`` (Newton's law for the measured specific force), ``spin`` (Euler's equation for the turn rates) and
-        ``charge`` (Ohm's law: the battery's voltage without load is constant over so few rows), all in standard
-        deviations of the sensors' noise.
+    ``force`` is that of Newton's law for the measured specific force, ``spin`` that of Euler's equation for the turn
+    rates, ``charge`` that of Ohm's law: the battery's voltage without load is constant over so few rows. All are in
+    standard deviations of the sensors' noise. Inputs and ``hidden``, which holds for the last ``ROWS`` rows, are in
+    physical units.
     """
     vehicle = Quadrotor()
     wind_north, wind_east, payload, drag, lag, sag = hidden.unbind(-1)  # HIDDEN
@@ -277,13 +269,7 @@ def _columns(inputs: Tensor, names: Sequence[str]) -> Tensor:
 
 
 def rotate_windows(rows: Windows, share: Float[Tensor, "*lead"], scale: Scale) -> Windows:
-    """Rotate each window about the vertical.
-
-    Args:
-        rows: Windows with inputs normalised by ``scale`` and targets in physical units.
-        share: Angle from north to east as a share of a full turn, in [0, 1).
-        scale: Scale of the inputs.
-    """
+    """Rotate windows, whose inputs are normalised by ``scale``, about the vertical by shares of a full turn."""
     angle = 2 * math.pi * share
     cos, sin = angle.cos()[..., None], angle.sin()[..., None]
     matrix = feature_rotation(cos, sin)

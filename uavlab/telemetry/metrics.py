@@ -41,11 +41,7 @@ predictions from the mean truth, over the variance of the truth; near 0, predict
 def predict_windows(
     forecast: Forecast, flights: Flights, shape: tuple[int, int], stride: int, count: int
 ) -> Iterator[tuple[Tensor, Float[Tensor, "R N out"], Float[Tensor, "N out"]]]:
-    """Predict windows ``stride`` rows apart in the first ``count`` flights (host sync).
-
-    Yields:
-        For a chunk of windows, the flight of each, predictions and true targets.
-    """
+    """Yield flights, predictions and true targets of chunks of windows in the first ``count`` flights (host sync)."""
     device = forecast.log_variance.device
     start, flight = dataset.window_starts(flights.bounds.cpu()[: count + 1], sum(shape), stride)
     for first, own in zip(start.split(CHUNK), flight.split(CHUNK), strict=True):

@@ -91,11 +91,7 @@ class Quadrotor:
     ) -> Float[Tensor, "*lead 3"]:
         """Compute the specific force (m/s^2, body axes) that an accelerometer measures: thrust, and drag of the rotors.
 
-        Args:
-            lift: Thrust of all motors (N).
-            air: Velocity relative to the air, in body axes (m/s).
-            mass: Mass with payload (kg).
-            drag: Drag coefficient of the rotors (kg/s); drag acts in their plane alone.
+        ``air`` is the velocity relative to the air in body axes (m/s); drag (kg/s) acts in the plane of the rotors.
 
         Source:
             Faessler, Franchi and Scaramuzza 2018, "Differential Flatness of Quadrotor Dynamics Subject to Rotor
@@ -214,15 +210,7 @@ class Autopilot:
         gyro: Float[Tensor, "*lead 3"],
         dt: float,
     ) -> tuple[Float[Tensor, "*lead 4"], Float[Tensor, "*lead 3"]]:
-        """Command the motors, each from 0 to 1, and integrate the error.
-
-        Args:
-            body: State of the vehicle as estimated.
-            error: Integrated speed error so far (m).
-            aim: Reference to track.
-            heading: Desired direction of the nose, horizontal.
-            gyro: Measured turn rates (rad/s).
-            dt: Time since the last command (s).
+        """Command the motors, each from 0 to 1, and integrate the speed error (m); ``heading`` is that of the nose.
 
         Source:
             Lee, Leok and McClamroch 2010, "Geometric Tracking Control of a Quadrotor UAV on SE(3)", eq. 12 (the

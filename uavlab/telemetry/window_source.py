@@ -36,14 +36,9 @@ BLOCK = 100_000  # rows in memory at a time
 
 
 class DiskDataset:
-    """Flights in unnamed temporary files, deleted with the object or the process; read like a ``FlightDataset``.
-
-    Attributes:
-        bounds: First row of each flight, and the end of the last.
-    """
+    """Flights in unnamed temporary files, deleted with the object or the process; read like a ``FlightDataset``."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        """Create the files in ``folder``, by default the system's folder for temporary files."""
         self.folder = folder or Path(tempfile.gettempdir())
         with ExitStack() as stack:
             try:
@@ -168,13 +163,7 @@ def load_batches(
 ) -> Iterator[Windows]:
     """Yield batches of windows by their first rows; each of ``workers`` processes reads ``ahead`` batches in advance.
 
-    Args:
-        items: The windows.
-        starts: First rows of the windows of each batch.
-        workers: Processes; 0 reads in this one.
-        pin: Whether batches are copied to pinned memory.
-        ahead: Batches that each process reads in advance.
-        length: Batches after which the processes are started anew, for ``starts`` without an end; None for never.
+    ``length`` is that of a pass over ``starts`` without an end, after which the processes are started anew.
     """
     if length is not None:
         return chain.from_iterable(load_batches(items, islice(starts, length), workers, pin, ahead) for _ in count())

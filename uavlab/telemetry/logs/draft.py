@@ -211,15 +211,10 @@ WINDS = ("wind", "wind_estimate")  # topics: estimates of a filter; described, b
 
 
 def describe(path: Path, mapping: Path | None = None) -> dict[str, Any]:
-    """Describe a log by JSON values.
+    """Describe a log by JSON values: what it is, rates by topic (or ``table``), columns, and what is missing.
 
     Without a column map, a file with none of the usual names is described unchecked; other files are checked as by
     ``read_log``.
-
-    Returns:
-        ``file``, ``format``, ``duration_s``, ``rates_hz`` by topic (or ``table``), ``columns`` (known ones, and other
-        fields of a table), ``missing`` columns that models need, ``winds`` estimated by PX4, ``others`` (fields that
-        are not numeric), ``facts`` and ``notes``.
     """
     column_map = read_column_map(mapping) if mapping else None
     raw = read_raw(path, column_map, others=True)
