@@ -31,27 +31,16 @@ HORIZON = 1000  # of an environment that does not say how long its episodes are
 
 @tensors
 class State:
-    """A batch of worlds: the seed and the actions that lead to each, and what the last step returned.
+    """A batch of worlds: the seed and the actions that lead to each, and what the last step returned."""
 
-    Attributes:
-        seed: Of the start.
-        step: Number of steps.
-        key: Fingerprint of seed and actions, by which a copy in this state is known.
-        actions: Those since the start, then zeros (H is the horizon).
-        obs: Observations.
-        reward: Of the last step.
-        ended: Agents whose task has ended.
-        cut: The environment ended the episode, but not the tasks.
-    """
-
-    seed: Int[Tensor, " B"]
-    step: Int[Tensor, " B"]
-    key: Int[Tensor, " B"]
-    actions: Float[Tensor, "B H A D"] | Int[Tensor, "B H A"]
+    seed: Int[Tensor, " B"]  # of the start
+    step: Int[Tensor, " B"]  # steps since
+    key: Int[Tensor, " B"]  # fingerprint of seed and actions, by which a copy in this state is known
+    actions: Float[Tensor, "B H A D"] | Int[Tensor, "B H A"]  # since the start, then zeros (H is the horizon)
     obs: Any  # Float[Tensor, "B A O"] | ChoiceObs
-    reward: Float[Tensor, "B A"]
-    ended: Bool[Tensor, "B A"]
-    cut: Bool[Tensor, " B"]
+    reward: Float[Tensor, "B A"]  # of the last step
+    ended: Bool[Tensor, "B A"]  # agents whose task has ended
+    cut: Bool[Tensor, " B"]  # the environment ended the episode, but not the tasks
 
 
 @dataclass(frozen=True)

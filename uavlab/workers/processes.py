@@ -112,8 +112,9 @@ class Worker:
         while (text == b"" or text != before) and time.monotonic() < deadline:  # it writes line by line
             time.sleep(0.01)
             before, text = text, os.pread(self.stack.fileno(), 1 << 16, 0)
-        frames = [each for each in FRAME.finditer(text.decode(errors="replace")) if not _is_ours(each[1])]
-        return "".join(f", in {each[3]} at {os.path.basename(each[1])}:{each[2]}" for each in frames[:1])
+        frames = [match.groups() for match in FRAME.finditer(text.decode(errors="replace"))]
+        frames = [(file, line, name) for file, line, name in frames if not _is_ours(file)]
+        return "".join(f", in {name} at {os.path.basename(file)}:{line}" for file, line, name in frames[:1])
 
     def ask_to_close(self) -> None:
         """Ask the process to close its copies and to end; do not wait for it."""
@@ -207,11 +208,7 @@ def _never_ready(origin: Origin, error: Lost) -> ConfigError:
 
 
 class Workers:
-    """W workers and the memory that they share with this process; row r belongs to worker r modulo W.
-
-    Attributes:
-        rows: Actions and results of all copies.
-    """
+    """W workers and the memory that they share with this process; row r belongs to worker r modulo W."""
 
     def __init__(self, origin: Origin, description: Description, count: int, copies: int) -> None:
         self.origin, self.description, self.copies = origin, description, copies
@@ -254,11 +251,7 @@ class Workers:
             )
 
     def run(self, pairs: Mapping[int, int | None], timeout_s: float) -> tuple[dict[int, str], list[dict[str, Any]]]:
-        """Reset rows with a seed, and step the others, in all workers at once.
-
-        Returns:
-            Why each worker that was lost is gone, by its number, and the failures that workers report.
-        """
+        """Reset rows with a seed, step the others; return why workers were lost, by number, and reported failures."""
         tasks: dict[int, list[tuple[int, int | None]]] = {}
         for row, seed in pairs.items():
             tasks.setdefault(row % len(self.each), []).append((row, seed))

@@ -7,8 +7,8 @@ import math
 import mmap
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from functools import cached_property, reduce
 from operator import getitem
 from typing import Any, NamedTuple
@@ -17,31 +17,20 @@ import numpy as np
 
 from uavlab.core.text import quote
 
-ALIGN = 64  # bytes
 GOES_ON, TERMINATED, TRUNCATED, UNSEEN = 0, 1, 2, 3  # ends of an agent with a step; a cut without an observation
 
 
 @dataclass(frozen=True)
 class Agent:
-    """One agent.
+    """One agent."""
 
-    Attributes:
-        name: Its name in the environment.
-        group: Name of the agents that observe and do the same.
-        obs: Numbers that it observes.
-        action: Dimensions of its actions; 0 where it chooses.
-        choices: Moves among which it chooses; 0 where it acts continuously.
-        bounds: Lowest and highest number of its actions; empty where it chooses.
-        masked: Whether a mask says which moves are open.
-    """
-
-    name: str
-    group: str
-    obs: int
-    action: int
-    choices: int
-    bounds: tuple[float, ...] = ()
-    masked: bool = field(default=False, compare=False)
+    name: str  # in the environment
+    group: str  # name of the agents that observe and do the same
+    obs: int  # numbers that it observes
+    action: int  # dimensions of its actions; 0 where it chooses
+    choices: int  # moves; 0 where it acts continuously
+    bounds: tuple[float, ...] = ()  # lowest and highest number of its actions; empty where it chooses
+    masked: bool = field(default=False, compare=False)  # whether a mask says which moves are open
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -58,25 +47,13 @@ class Agent:
 
 @dataclass(frozen=True)
 class Description:
-    """An environment.
+    """An environment."""
 
-    Attributes:
-        agents: Its agents, those of a group one after the other.
-        horizon: Steps after which it ends an episode, if it says so.
-        single: Whether it is one of Gymnasium.
-        limit: What says after how many steps.
-        notes: What the environment seems to say, and is not used.
-    """
-
-    agents: tuple[Agent, ...]
-    horizon: int | None
-    single: bool
-    limit: str = ""
-    notes: tuple[str, ...] = field(default=(), compare=False)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return asdict(self)
+    agents: tuple[Agent, ...]  # those of a group one after the other
+    horizon: int | None  # steps after which it ends an episode, if it says so
+    single: bool  # whether it is one of Gymnasium with one agent
+    limit: str = ""  # what says after how many steps
+    notes: tuple[str, ...] = field(default=(), compare=False)  # what it seems to say, and is not used
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Description":
@@ -98,10 +75,10 @@ def difference(other: Description, expected: Description) -> str:
     count, least = len(other.agents), len(expected.agents)
     if count != least:
         return f"{count} agents; expected {least}"
-    for one, twin in zip(other.agents, expected.agents, strict=True):
-        for name in (each.name for each in fields(Agent) if each.compare):
-            if (got := getattr(one, name)) != (wanted := getattr(twin, name)):
-                return f"{name}={got} of agent {one.name}; expected {wanted}"
+    for agent, twin in zip(other.agents, expected.agents, strict=True):
+        for name in (compared.name for compared in fields(Agent) if compared.compare):
+            if (got := getattr(agent, name)) != (wanted := getattr(twin, name)):
+                return f"{name}={got} of agent {agent.name}; expected {wanted}"
     if other.horizon != expected.horizon:
         return f"episodes of {other.horizon} steps; expected {expected.horizon}"
     return "" if other == expected else "another kind of environment; expected the same"
@@ -120,30 +97,25 @@ class Rows(NamedTuple):
     end: np.ndarray
 
 
-def _forms(description: Description, copies: int) -> list[tuple[Any, tuple[int, ...]]]:
-    lead, moves = (copies, len(description.agents)), description.widest("choices")
-    action = (np.int64, (*lead, 1)) if moves else (np.float32, (*lead, description.widest("action")))
-    obs = (np.float32, (*lead, description.widest("obs")))
-    return [action, obs, (np.bool_, (*lead, moves)), (np.float32, lead), (np.uint8, lead)]
-
-
-def _spans(forms: Sequence[tuple[Any, tuple[int, ...]]]) -> list[int]:
-    """Return the bytes of each array, up to the next multiple of ``ALIGN``."""
-    return [-(-np.dtype(kind).itemsize * math.prod(shape) // ALIGN) * ALIGN for kind, shape in forms]
+def row_type(description: Description) -> np.dtype[Any]:
+    """Return the type of the numbers of one copy in ``Rows``."""
+    agents, moves = len(description.agents), description.widest("choices")
+    action = (
+        ("action", np.int64, (agents, 1)) if moves else ("action", np.float32, (agents, description.widest("action")))
+    )
+    seen = [("obs", np.float32, (agents, description.widest("obs"))), ("legal", np.bool_, (agents, moves))]
+    return np.dtype([action, *seen, ("reward", np.float32, (agents,)), ("end", np.uint8, (agents,))], align=True)
 
 
 def memory_bytes(description: Description, copies: int) -> int:
     """Return the bytes of ``Rows``."""
-    return sum(_spans(_forms(description, copies)))
+    return row_type(description).itemsize * copies
 
 
 def rows_in(memory: mmap.mmap, description: Description, copies: int) -> Rows:
     """Return the arrays in memory that several processes see."""
-    forms, start, arrays = _forms(description, copies), 0, []
-    for (kind, shape), span in zip(forms, _spans(forms), strict=True):
-        arrays.append(np.frombuffer(memory, kind, math.prod(shape), start).reshape(shape))
-        start += span
-    return Rows(*arrays)
+    table = np.frombuffer(memory, row_type(description), copies)
+    return Rows(*(table[name] for name in Rows._fields))
 
 
 LARGEST = 20_000  # numbers that an agent may observe
@@ -174,15 +146,9 @@ def array_of(value: Any) -> np.ndarray:
 
 
 class Codec:
-    """One agent's observations as numbers, and numbers as its actions.
+    """One agent's observations as numbers, and numbers as its actions; sizes are those of an ``Agent``.
 
-    Attributes:
-        obs: Numbers that it observes.
-        action: Dimensions of its actions; 0 where it chooses.
-        choices: Moves; 0 where it acts continuously.
-        bounds: Lowest and highest number of its actions; empty where it chooses.
-        mask: Keys that lead to the mask of moves in an observation; empty without one.
-        unused: Keys of an observation that seem to hold a mask, and hold none.
+    ``mask`` holds the keys that lead to the mask of moves in an observation, ``unused`` other keys that seem to.
     """
 
     def __init__(self, agent: str, observation: Any, action: Any) -> None:

@@ -39,7 +39,7 @@ def require_seed(env: Any) -> None:
     """Raise a ``Refusal`` if the reset of an environment, or of the one that it wraps, takes no seed."""
     for reset in (env.reset, getattr(env, "unwrapped", env).reset):
         names = inspect.signature(reset).parameters.values()
-        if not any(each.name == "seed" or each.kind is each.VAR_KEYWORD for each in names):
+        if not any(name.name == "seed" or name.kind is name.VAR_KEYWORD for name in names):
             raise Refusal("reset takes no seed; expected reset(self, seed=None, options=None): draw all chance from it")
 
 
@@ -107,11 +107,7 @@ def _kind(value: Any) -> str:
 
 
 class Adapter:
-    """A Gymnasium environment: of one agent, or of several, whose observations and actions are tuples of one length.
-
-    Attributes:
-        single: Whether it has one agent.
-    """
+    """A Gymnasium environment: of one agent, or of several, whose observations and actions are tuples of one length."""
 
     def __init__(self, env: Any) -> None:
         from gymnasium.spaces import Tuple
@@ -269,38 +265,34 @@ def _call(factory: Callable[..., Any], name: str, arguments: Mapping[str, Any]) 
         known = inspect.signature(factory).parameters.values()
     except (TypeError, ValueError):
         known = ()  # type: ignore[assignment]
-    names = [each.name for each in known if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
-    free = not known or any(each.kind is each.VAR_KEYWORD for each in known)
+    names = [
+        argument.name for argument in known if argument.kind not in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD)
+    ]
+    free = not known or any(argument.kind is argument.VAR_KEYWORD for argument in known)
     if not free and (unknown := sorted(arguments.keys() - set(names))):
         raise Refusal(f"{name} takes no {unknown[0]!r}; its arguments: {', '.join(names) or 'none'}")
     return factory(**arguments)
 
 
 class Team:
-    """A copy of an environment, whose results go to a row of shared memory.
-
-    Attributes:
-        env: The environment.
-        codecs: Of each agent, those of a group one after the other.
-        names: Of the agents in the environment.
-    """
+    """A copy of an environment, whose results go to a row of shared memory; agents of a group follow each other."""
 
     def __init__(self, env: Any) -> None:
         self.env = env
         names = {str(agent): agent for agent in env.possible_agents}  # agents may be numbers
         if not names:
             raise Refusal("it has no agents; expected possible_agents with at least one: list all of them")
-        each = {
+        codecs = {
             name: Codec(name, env.observation_space(agent), env.action_space(agent)) for name, agent in names.items()
         }
-        if len({codec.choices > 0 for codec in each.values()}) > 1:
-            moving = next(name for name, codec in each.items() if codec.choices)
+        if len({codec.choices > 0 for codec in codecs.values()}) > 1:
+            moving = next(name for name, codec in codecs.items() if codec.choices)
             raise Refusal(
                 f"{moving} chooses moves and others act continuously; expected one kind for all: let action_space be a "
                 "Box for each, and read a move from the sign of a number"
             )
-        groups = groups_by_name({name: (codec.obs, codec.action, codec.choices) for name, codec in each.items()})
-        self.codecs = [each[name] for members in groups.values() for name in members]
+        groups = groups_by_name({name: (codec.obs, codec.action, codec.choices) for name, codec in codecs.items()})
+        self.codecs = [codecs[name] for members in groups.values() for name in members]
         self.names = [names[codec.agent] for codec in self.codecs]
         self.groups = [group for group, members in groups.items() for _ in members]
         self.live: list[int] = []

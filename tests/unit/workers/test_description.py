@@ -1,7 +1,7 @@
 """Descriptions survive JSON, and arrays in shared memory neither overlap nor exceed it."""
 
 import mmap
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 
@@ -13,7 +13,7 @@ ACTS = Description((Agent("a", "a", 3, 2, 0),), None, True)
 
 def test_a_description_survives_json() -> None:
     for each in (MOVES, ACTS):
-        assert Description.from_json(each.as_json()) == each
+        assert Description.from_json(asdict(each)) == each
     assert (MOVES.widest("obs"), MOVES.widest("choices"), ACTS.widest("action")) == (5, 4, 2)
 
 
