@@ -80,14 +80,12 @@ class Rates:
         self.rules = None if table is None else Plateau(**table)
         self.levels = [Level() for _ in range(seeds)]
 
-    def judge(self, scores: Sequence[float], others: Sequence[bool]) -> None:
-        """Take the score of each seed; where ``others``, it is the last one of its task."""
+    def judge(self, scores: Sequence[float], moved: Sequence[bool]) -> None:
+        """Take the score of each seed; where it ``moved`` to another task, later scores are not compared with it."""
         if self.rules is not None:
-            levels = [follow(level, score, self.rules) for level, score in zip(self.levels, scores, strict=True)]
-            self.levels = [
-                replace(level, best=-math.inf, stale=0) if other else level
-                for level, other in zip(levels, others, strict=True)
-            ]
+            for seed, score in enumerate(scores):
+                level = follow(self.levels[seed], score, self.rules)
+                self.levels[seed] = replace(level, best=-math.inf, stale=0) if moved[seed] else level
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the level of each seed."""

@@ -68,7 +68,7 @@ class Forecaster(Learner):
     ) -> None:
         """Draw first parameters; windows were normalised by ``inputs``, and ``targets`` scale ``flatten_targets``."""
         self.config, self.shape, self.runs = config, shape, len(rng.seeds)
-        self.inputs, self.targets = (tree_map(lambda leaf: leaf.to(rng.dtype), each) for each in (inputs, targets))
+        self.inputs, self.targets = (tree_map(lambda leaf: leaf.to(rng.dtype), scale) for scale in (inputs, targets))
         self.net = network(config, shape)
         theta = self.net.initial(rng.uniform("network", self.net.count))
         log_variance = torch.zeros(self.runs, len(TARGETS), dtype=theta.dtype, device=theta.device)
@@ -185,7 +185,7 @@ class Forecast:
     @torch.no_grad()
     def __call__(self, windows: Float[Tensor, "R N T F"], noise: Tensor | None = None) -> Float[Tensor, "R N out"]:
         """Predict targets."""
-        center, spread = (each[:, None, None] for each in (self.inputs.center, self.inputs.spread))
+        center, spread = (part[:, None, None] for part in (self.inputs.center, self.inputs.spread))
         return self.function((windows - center) / spread)
 
 
@@ -286,8 +286,8 @@ def rotate_windows(rows: Windows, share: Float[Tensor, "*lead"], scale: Scale) -
 
 def feature_rotation(cos: Float[Tensor, "*lead 1"], sin: Float[Tensor, "*lead 1"]) -> Float[Tensor, "*lead F F"]:
     """Return the matrices that rotate features when multiplied from the right."""
-    same, flat, other = (constant(matrix, cos.device, cos.dtype) for matrix in (FIXED, COSINE, SINE))
-    return same + cos[..., None] * flat + sin[..., None] * other
+    fixed, cosine, sine = (constant(matrix, cos.device, cos.dtype) for matrix in (FIXED, COSINE, SINE))
+    return fixed + cos[..., None] * cosine + sin[..., None] * sine
 
 
 def _rotate(pair: Float[Tensor, "*lead 2"], cos: Tensor, sin: Tensor) -> Float[Tensor, "*lead 2"]:

@@ -344,7 +344,7 @@ def fly(rng: Streams, vehicle: Quadrotor, aim: Reference, truth: Hidden, once: F
         body, force = vehicle.step(body, throttle, now, dt)
         steps.append((before.pos, before.vel, force, gyro, before.attitude, throttle, before.motor, before.charge))
     pos, vel, force, gyro, attitude, throttle, motor, charge = (
-        torch.stack(each, 1) for each in zip(*steps, strict=True)
+        torch.stack(values, 1) for values in zip(*steps, strict=True)
     )
     current = vehicle.motor_current(motor)
     sag = truth.resistance * current

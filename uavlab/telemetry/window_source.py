@@ -71,9 +71,9 @@ class DiskDataset:
         count, mean, total = 0, torch.zeros(()), torch.zeros(())
         for begin in range(0, self.rows, BLOCK):
             values = torch.cat([self._read(name, begin, BLOCK) for name in fields], 1).double()
-            own, share = values.mean(0), len(values) / (count + len(values))
-            total = total + (values - own).square().sum(0) + (own - mean).square() * count * share
-            mean, count = mean + (own - mean) * share, count + len(values)
+            center, share = values.mean(0), len(values) / (count + len(values))
+            total = total + (values - center).square().sum(0) + (center - mean).square() * count * share
+            mean, count = mean + (center - mean) * share, count + len(values)
         return mean, (total / count).sqrt()
 
     def normalise(self, scale: Scale) -> None:

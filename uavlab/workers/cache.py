@@ -74,8 +74,8 @@ class Cache:
                 raise
             index = [places[world.number] for world in worlds]
             for world in worlds:
-                if (other := self.live.pop(world.after, None)) is not None:  # two worlds in one state
-                    self._release(other)
+                if (row := self.live.pop(world.after, None)) is not None:  # two worlds in one state
+                    self._release(row)
                 self.live[world.after] = places[world.number]
             return Rows(*(array[index] for array in workers.rows))
 
@@ -274,21 +274,21 @@ def cache_for(origin: Origin, description: Description, workers: int, copies: in
     if key not in _CACHES:
         _CACHES[key] = Cache(origin, description, workers, copies, timeout_s)
     _CACHES.move_to_end(key)
-    for other in [*_CACHES.values()][:-MOST]:
-        other.close()
+    for unused in [*_CACHES.values()][:-MOST]:
+        unused.close()
     return _CACHES[key]
 
 
 def worker_ids() -> list[int]:
     """Return the ids of all worker processes of this process; those of the environment used last come last."""
     caches = [cache for (process, *_), cache in _CACHES.items() if process == os.getpid() and cache.workers]
-    return [worker.process.pid for cache in caches for worker in cache.workers.each]  # type: ignore[union-attr]
+    return [worker.process.pid for cache in caches for worker in cache.workers.members]  # type: ignore[union-attr]
 
 
 @atexit.register
 def close_all(name: str = "") -> None:
     """End all workers of this process, or those of one environment; they start again where they are needed."""
-    for (process, own, *_), cache in _CACHES.items():
-        if process == os.getpid() and name in ("", own):  # not those of a process that was copied
+    for (process, env, *_), cache in _CACHES.items():
+        if process == os.getpid() and name in ("", env):  # not those of a process that was copied
             cache.close()
             cache.reason = "" if name else cache.reason  # its code has changed

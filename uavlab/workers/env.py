@@ -135,8 +135,8 @@ class External:
         if not needed.any():
             return state
         numbers, place = np.unique(seed[needed].cpu().numpy(), return_inverse=True)  # equal seeds start once
-        keys = [key_of(0, int(each).to_bytes(8, "little")) for each in numbers]
-        worlds = [World(n, int(each), key) for n, (each, key) in enumerate(zip(numbers, keys, strict=True))]
+        keys = [key_of(0, number.to_bytes(8, "little")) for number in numbers.tolist()]
+        worlds = [World(n, number, key) for n, (number, key) in enumerate(zip(numbers.tolist(), keys, strict=True))]
         rows = Rows(*(array[place] for array in self._cache.bring(worlds)))
         key = torch.from_numpy(np.array(keys, np.int64)[place]).to(seed.device)
         at = needed.nonzero()[:, 0]
@@ -189,8 +189,8 @@ class External:
 
     def measure(self, state: State, action: Tensor, after: State) -> dict[str, Float[Tensor, " B"]]:
         """Return the mean reward of each group, if there are several."""
-        labels = after.reward.split([part.agents for part in self.spec.parts], 1) if self.spec.parts else ()
-        return {metric.name: own.mean(1) for metric, own in zip(self.metrics, labels, strict=True)}
+        rewards = after.reward.split([part.agents for part in self.spec.parts], 1) if self.spec.parts else ()
+        return {metric.name: reward.mean(1) for metric, reward in zip(self.metrics, rewards, strict=True)}
 
     def record(self) -> dict[str, Any]:
         """Return what happened to workers and worlds since this process began, for the record of a run."""
@@ -244,8 +244,8 @@ class External:
         seeds, keys = state.seed.tolist(), state.key.tolist()
 
         def past(world: int) -> np.ndarray:
-            own = state.actions[world, : int(state.step[world])].cpu().numpy()
-            return own[..., None] if self.spec.choices else own.astype(np.float32)
+            actions = state.actions[world, : int(state.step[world])].cpu().numpy()
+            return actions[..., None] if self.spec.choices else actions.astype(np.float32)
 
         def seen(world: int) -> np.ndarray:
             obs = state.obs.features if self.spec.choices else state.obs

@@ -248,14 +248,16 @@ def _factory(target: str, factory: str) -> Callable[..., Any]:
 
 def _siblings(name: str) -> str:
     """Return which other versions of a module its package has, or a module of a similar name; empty without any."""
-    package, _, own = name.rpartition(".")
+    package, _, last = name.rpartition(".")
     with suppress(ImportError, ValueError):
         spec = importlib.util.find_spec(package) if package else None
-        there = [each.name for each in pkgutil.iter_modules(spec.submodule_search_locations if spec else ())]
-        stem = re.sub(r"_v\d+$", "_v", own)
-        if versions := [each for each in there if own != stem and re.fullmatch(rf"{re.escape(stem)}\d+", each)]:
+        modules = [module.name for module in pkgutil.iter_modules(spec.submodule_search_locations if spec else ())]
+        stem = re.sub(r"_v\d+$", "_v", last)
+        if versions := [
+            module for module in modules if last != stem and re.fullmatch(rf"{re.escape(stem)}\d+", module)
+        ]:
             return f" (its versions here: {', '.join(versions)})"
-        return suggest(own, there)
+        return suggest(last, modules)
     return ""
 
 
@@ -348,7 +350,7 @@ class Team:
         going, seen = [], []
         for number in self.live:
             name = self.names[number]
-            if any(name not in each for each in (rewards, terminations, truncations)):
+            if any(name not in result for result in (rewards, terminations, truncations)):
                 raise Refusal(
                     f"step returned no reward or end of {name}, which had not ended; expected those of every agent "
                     "that goes on: keep the agent, and set terminated when it leaves"
@@ -406,7 +408,7 @@ def _attribute(env: Any, name: str) -> Any:
     for _ in range(20):
         if (value := getattr(env, name, None)) is not None:
             return value
-        inner = next((getattr(env, each) for each in ("env", "aec_env", "par_env") if hasattr(env, each)), None)
+        inner = next((getattr(env, key) for key in ("env", "aec_env", "par_env") if hasattr(env, key)), None)
         if inner is None:
             return None
         env = inner

@@ -102,9 +102,9 @@ def _entry(where: str, name: str, value: Any) -> Entry:
 
 
 def _entries(columns: Sequence[str], unit: str, *fields: str) -> dict[str, tuple[Entry, ...]]:
-    """Return the entries of adjacent columns; ``{n}`` in a field is a column's index, ``{own}`` its name after ref_."""
+    """Return the entries of adjacent columns; ``{n}`` is a column's index, ``{name}`` its name after ref_."""
     return {
-        name: tuple(Entry(field.format(n=n, own=name.removeprefix("ref_")), unit) for field in fields)
+        name: tuple(Entry(field.format(n=n, name=name.removeprefix("ref_")), unit) for field in fields)
         for n, name in enumerate(columns)
     }
 
@@ -112,7 +112,7 @@ def _entries(columns: Sequence[str], unit: str, *fields: str) -> dict[str, tuple
 PLAIN = ColumnMap("", {name: (Entry(name),) for name in COLUMNS})
 """Fields named like columns."""
 
-_SETPOINT, _POSITION = "vehicle_local_position_setpoint.{own}", "vehicle_local_position.{own}"
+_SETPOINT, _POSITION = "vehicle_local_position_setpoint.{name}", "vehicle_local_position.{name}"
 PX4 = ColumnMap(
     "",
     {
