@@ -127,9 +127,8 @@ PX4 = ColumnMap(
         "current": (Entry("battery_status.current_a", "A", unknown=-1.0),),
     },
 )
-"""Topics that PX4 logs by default, but motors, see ``vehicle``; raw sensors, which all firmware logs at full rate, come
-before filtered values."""
-
+"""Topics that PX4 logs by default, but motors, see ``usual_map``; raw sensors, which all firmware logs at full rate,
+come before filtered values."""
 
 MOTORS = [name for name in INPUTS if name.startswith("motor_")]
 TOPICS = {"actuator_motors": Entry("control", "share", blank=0.0), "actuator_outputs": Entry("output", "us")}
