@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 
 from uavlab.core.errors import ConfigError, UavlabError
 from uavlab.core.text import quote
-from uavlab.experiment import policy, run_dir, scores, symptoms
+from uavlab.experiment import diagnostics, policy, run_dir, scores
 from uavlab.experiment.config import Config, Device
 from uavlab.experiment.names import run_folder
 from uavlab.experiment.policy import TrainedPolicy
@@ -122,7 +122,7 @@ class RunFiles:
     @property
     def symptoms(self) -> list[str]:
         """Return what ails it, each with the setting to try where one is known."""
-        return [f"Symptom at update {e.update:,}: {e.text}." for e in symptoms.parse(self.status.get("symptoms"))]
+        return [f"Symptom at update {e.update:,}: {e.text}." for e in diagnostics.parse(self.status.get("symptoms"))]
 
     @property
     def fell_back(self) -> list[str]:

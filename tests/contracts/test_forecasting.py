@@ -16,8 +16,8 @@ from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_config
 from uavlab.telemetry import flights, window_source
+from uavlab.telemetry.flights import Telemetry
 from uavlab.telemetry.forecaster import TARGETS
-from uavlab.telemetry.task import Telemetry
 
 UPDATES, POINTS = 8, (1, 3, 4, 7)
 

@@ -6,9 +6,9 @@ import pytest
 
 from tests.contracts.test_envs import FLYING, VARIANTS, check_registered, check_variant
 from tests.support.fixtures_config import sizes
-from tests.unit.core import test_curriculum as curricula
 from tests.unit.envs import test_twin as twin
 from tests.unit.experiment import test_config as settings
+from tests.unit.experiment import test_curriculum_rules as curricula
 from tests.unit.experiment import test_fit as fits
 from uavlab.experiment.config import configure
 

@@ -20,7 +20,7 @@ from uavlab.telemetry.dataset import FEATURES
 ROOT = Path(__file__).parents[2]
 LIMITED = """
 import os, resource, sys, torch
-from uavlab.telemetry import loaders as disk
+from uavlab.telemetry import window_source as disk
 from uavlab.core.types import Scale
 from uavlab.telemetry.dataset import FlightDataset
 

@@ -12,8 +12,8 @@ from torch.nn.functional import normalize
 from uavlab.core.types import Scale, tree_map
 from uavlab.telemetry import flights as fleet
 from uavlab.telemetry.dataset import FEATURES, FlightDataset, Windows, concatenate, make_scale
+from uavlab.telemetry.flights import Telemetry
 from uavlab.telemetry.logs.columns import INPUTS, QUATERNION, TRUTH
-from uavlab.telemetry.task import Telemetry
 
 SMALL = Telemetry(flights=4, least=300, most=360, window=40, horizon=10, stride=7)
 CENTER = {

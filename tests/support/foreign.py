@@ -7,7 +7,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from uavlab.workers.description import Rows, memory_bytes, rows_in
+from uavlab.workers.spaces import Rows, memory_bytes, rows_in
 from uavlab.workers.team import Team
 
 NAMES = {

@@ -26,9 +26,9 @@ from tests.support.tiny_notebook import write_notebook
 from uavlab.benchmarks.profile_run import Profile
 from uavlab.core.text import markup
 from uavlab.core.types import Group, Metric
+from uavlab.experiment.diagnostics import Finding
 from uavlab.experiment.run import Run
 from uavlab.experiment.scores import Scores
-from uavlab.experiment.symptoms import Finding
 from uavlab.runtime.toggles import TOGGLES, Toggles
 from uavlab.storage.trackers import About, Board
 from uavlab.sweeps.spec import Sweep

@@ -183,7 +183,7 @@ def folders(device: str, folder: Path) -> Iterator[Case]:
 
     def predicted() -> str:
         from uavlab.telemetry import flights, predict
-        from uavlab.telemetry.task import Telemetry
+        from uavlab.telemetry.flights import Telemetry
 
         path, _ = next(iter(flights.write(Telemetry(flights=1), place / "logs", 1)))
         run = policy.load(ROOT / "figures" / "telemetry", device)

@@ -25,8 +25,7 @@ def flights() -> None:
 def make(folder: Path, count: int, seed: int) -> Record:
     """Simulate quadrotors in wind, and write each flight, with its hidden states, to FOLDER as NPZ."""
     from uavlab.experiment.run_dir import require_empty
-    from uavlab.telemetry.flights import write
-    from uavlab.telemetry.task import Telemetry
+    from uavlab.telemetry.flights import Telemetry, write
 
     rows, task = 0, Telemetry(flights=max(count, 3), first=seed)
     for number, (path, length) in enumerate(write(task, require_empty(folder), count), 1):

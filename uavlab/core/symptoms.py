@@ -1,7 +1,7 @@
 """How a learner describes itself, so that a run can say what ails it: metrics to watch, and settings to try.
 
 Names of metrics are those of ``Update.metrics``, names of settings those of the learner's hyper-parameters.
-``uavlab.experiment.symptoms`` holds the rules.
+``uavlab.experiment.diagnostics`` holds the rules.
 """
 
 import math

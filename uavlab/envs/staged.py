@@ -19,14 +19,10 @@ class Staged:
     """Worlds of several stages; the last number of a world's initial noise says in which one it starts.
 
     Stages differ in how worlds start, and in nothing else: all are stepped, observed and judged as those of ``env``.
-
-    Attributes:
-        env: The environment by which all worlds are stepped.
-        stages: The environments by which worlds start, from the first stage to the last (S).
     """
 
     env: Any
-    stages: tuple[Any, ...]
+    stages: tuple[Any, ...]  # the environments by which worlds start, from the first stage to the last (S)
 
     def __post_init__(self) -> None:
         """Refuse stages of other shapes."""
@@ -58,20 +54,16 @@ class Staged:
         """Create worlds, each of the stage that the last number of its noise says."""
         number = self.numbers(noise)
         state = self.stages[0].initial(noise[:, :-1])
-        for other, stage in enumerate(self.stages[1:], 1):
-            state = select(number == other, stage.initial(noise[:, :-1]), state)
+        for n, stage in enumerate(self.stages[1:], 1):
+            state = select(number == n, stage.initial(noise[:, :-1]), state)
         return state
 
 
 @dataclass(frozen=True)
 class AtStages(Staged):
-    """Worlds of which all of a run start at one stage, to evaluate policies.
+    """Worlds of which all of a run start at one stage, to evaluate policies."""
 
-    Attributes:
-        at: The stage of each run (R), from 0.
-    """
-
-    at: tuple[int, ...]
+    at: tuple[int, ...]  # the stage of each run (R), from 0
 
     def numbers(self, noise: Float[Tensor, "B K"]) -> Int[Tensor, " B"]:
         """Return the stage of each world; there are as many for each run, and those of the first run come first."""

@@ -177,7 +177,6 @@ def _copy_state(before: Parts, after: Parts) -> None:
         write_items(after, items_of(after), groups, before.config.values)
     except MISFIT as error:
         raise ConfigError(f"the state of the run does not fit ({error}); start a new run for that.") from error
-    after.schedules.alarms = before.schedules.alarms
     if after.schedules.progression and before.schedules.progression:
         after.schedules.progression.log = before.schedules.progression.log
     after.schedules.apply(after.source, after.learner)

@@ -57,7 +57,7 @@ def save(run: RunState, folder: Path) -> tuple[Path, int]:
         "best_updates": run.best_team.updates[:, 0].tolist(),
         "rows": run.recorder.digest(),
         "decisions": decisions(run),
-        "alarms": run.schedules.alarms,
+        "alarms": run.alarms,
         "changes": changes_as_json(run.changes),
         **ranks_record(run),
     }

@@ -25,9 +25,10 @@ from uavlab.core.text import one_line, quote, suggest, yaml_lines, yaml_value
 from uavlab.core.types import Rule
 from uavlab.experiment.build import Task, preset_values, task
 from uavlab.experiment.curriculum import curriculum_problems
+from uavlab.experiment.diagnostics import alarm_problems
 from uavlab.experiment.names import require_preset
 from uavlab.experiment.presets import presets
-from uavlab.experiment.schedules import schedule_problems
+from uavlab.experiment.schedules import plateau_problems
 from uavlab.experiment.settings import evaluation_of, format_kind, settings_of
 from uavlab.experiment.sizes import AUTO, AUTOMATIC, automatic_sizes
 from uavlab.experiment.validation import as_stored, strict_model, unknown_names, violations, with_tuples, wrong_values
@@ -106,10 +107,11 @@ class RunConfig(RankConfig):
             likeliest moves, instead of sampled ones. The scores of a run are of one kind.
         checkpoint_every: Updates between checkpoints.
         keep: Number of latest checkpoints that stay on disk.
-        curriculum: Table of stages by the scores of each seed, see ``uavlab.core.curriculum``; None for the task alone.
+        curriculum: Table of stages by the scores of each seed, see ``uavlab.experiment.curriculum``; None for the task
+            alone.
         plateau: Table of rules by which each seed's learning rates fall when its scores stop improving, see
             ``uavlab.experiment.schedules``; ``{}`` takes the defaults, None leaves the rates as they are.
-        alarms: Tables of limits beyond which a figure of the log should not be, see ``uavlab.experiment.schedules``.
+        alarms: Tables of limits beyond which a figure of the log should not be, see ``uavlab.experiment.diagnostics``.
         wandb: Project of Weights & Biases in which a run with a folder is tracked, offline unless WANDB_MODE names
             another mode; None for no tracking.
         mlflow: Folder or address of MLflow in which a run with a folder is tracked; None for no tracking.
@@ -252,7 +254,8 @@ def _configure(preset: str, *layers: Mapping[str, Any]) -> Config:
         values |= {name: as_stored(name, values[name]) for name in TABLES}  # as a folder of a run holds them
         usual = {**defaults, **with_tuples(model, usual)}
         usual |= {name: as_stored(name, usual[name]) for name in TABLES}
-        problems = schedule_problems(values) + curriculum_problems(values, chosen_task.environment.kind)
+        problems = plateau_problems(values["plateau"]) + alarm_problems(values["alarms"])
+        problems += curriculum_problems(values, chosen_task.environment.kind)
     if problems:
         more = f" All settings: {program()} settings {preset}." if unknown else ""
         raise ConfigError(f"{preset}: " + "; ".join(problems) + "." + more)

@@ -1,4 +1,6 @@
-"""The curriculum of a run: its table of stages as people write it, its worlds, and where each seed is.
+"""The curriculum of a run: the rules of its stages, its table as people write it, its worlds, and where each seed is.
+
+After each score a seed stays, advances by a stage or falls back, by pure functions of its scores.
 
 curriculum:
   metric: completion
@@ -11,24 +13,13 @@ import logging
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
-from annotated_types import Len
+from annotated_types import Ge, Gt, Le, Len
 from torch import Tensor
 
-from uavlab.core.curriculum import (
-    ADVANCE,
-    Curriculum,
-    Fallback,
-    Position,
-    Stage,
-    decide,
-    learning_rate,
-    shares,
-    threshold,
-)
 from uavlab.core.errors import ConfigError, TrainingWarning
 from uavlab.core.protocols import Collector
 from uavlab.core.rng import Streams, acting_noise
@@ -39,48 +30,158 @@ from uavlab.evaluation import random_policy
 from uavlab.experiment.settings import settings_of
 from uavlab.experiment.validation import fields_of, problems_of, strict_model, violations, with_tuples
 
-TRIED = 32  # worlds, and steps of each
-
-
-def first_difference(env: Any, stage: Any) -> str:
-    """Return the first function whose results differ in worlds that start at a stage; empty if there is none.
-
-    Worlds are stepped by random actions.
-
-    Args:
-        env: The task.
-        stage: The same task with other settings.
-    """
-    rng, spec = Streams([0]), env.spec
-    state = stage.initial(rng.uniform("start", TRIED, spec.initial_noise)[0])
-    for _ in range(min(spec.horizon, TRIED)):
-        seen = tree_map(lambda leaf: leaf[None], env.observe(state))
-        action = random_policy(seen, acting_noise(rng, "act", TRIED, spec))[0]
-        noise = rng.uniform("step", TRIED, spec.step_noise)[0]
-        after = env.transition(state, action, noise)
-        results = [_results(each, state, action, noise, after) for each in (env, stage)]
-        for (name, one), (_, other) in zip(*results, strict=True):
-            if not torch.equal(one, other):
-                return name
-        state = after
-    return ""
-
-
-def _results(env: Any, state: Any, action: Tensor, noise: Tensor, after: Any) -> Iterator[tuple[str, Tensor]]:
-    """Yield all tensors that the functions of an environment return, each with the name of the function."""
-    for _, leaf in leaves(env.transition(state, action, noise)):
-        yield "transition", leaf
-    for _, leaf in leaves(env.observe(after)):
-        yield "observe", leaf
-    yield "reward", env.reward(state, action, after)
-    yield "terminated", env.terminated(after)
-    for value in env.measure(state, action, after).values():
-        yield "measure", value
-
-
 LOG = logging.getLogger(__name__)
 MOST_STAGES = 100
 COUNTS = ("stage", "scores", "passed", "failed", "stale", "fallbacks", "reached")  # of a position
+TRIED = 32  # worlds, and steps of each
+
+Kind = Literal["stay", "advance", "fall_back", "complete"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a run trains on for a while, and when it goes on.
+
+    Attributes:
+        settings: Settings of the environment that differ from those of the task.
+        mark: Score that passes.
+        passes: Scores in a row that pass, with which a run advances.
+        patience: Scores in a row without a new best one of the stage, after which it advances anyway; 0 for never.
+        rate: Share of the learning rates.
+        mix: Share of what a run learns from that is of this stage, and share that is of the stages before: of new
+            worlds, of which former stages have equal parts; with replay also of the rows of each batch.
+    """
+
+    settings: Mapping[str, Any]
+    mark: float = 0.8
+    passes: Annotated[int, Ge(1), Le(1000)] = 5
+    patience: Annotated[int, Ge(0), Le(100_000)] = 10
+    rate: Annotated[float, Gt(0), Le(100)] = 1.0
+    mix: tuple[Annotated[float, Gt(0), Le(1)], Annotated[float, Ge(0), Le(1)]] = (1.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """When a run falls back to the stage before.
+
+    Attributes:
+        settle: Scores at a stage before it may fall back.
+        failures: Scores in a row below the margin, with which it falls back.
+        margin: Share of the final score of the stage before that must be left.
+        scale: Size of scores near zero, for margins: at least this much counts as the size of a final score.
+        fallbacks: Most fallbacks of a run.
+        decay: Factor of the learning rates at each fallback.
+    """
+
+    settle: Annotated[int, Ge(1), Le(1000)] = 5
+    failures: Annotated[int, Ge(1), Le(1000)] = 3
+    margin: Annotated[float, Ge(0), Le(1)] = 0.6
+    scale: Annotated[float, Gt(0), Le(1e6)] = 0.1
+    fallbacks: Annotated[int, Ge(0), Le(1000)] = 2
+    decay: Annotated[float, Gt(0), Le(1)] = 0.5
+
+
+ADVANCE = {
+    "conservative": {"mark": 0.8, "passes": 5, "patience": 10},
+    "aggressive": {"mark": 0.7, "passes": 3, "patience": 5},
+}
+"""The published rules of advancing, for stages that do not set their own."""
+
+
+@dataclass(frozen=True)
+class Curriculum:
+    """Stages of a run, and the name of the figure by which it is judged."""
+
+    metric: str
+    stages: tuple[Stage, ...]
+    fallback: Fallback = Fallback()
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a run is in its curriculum."""
+
+    stage: int = 0  # from 0
+    scores: int = 0  # at this stage
+    passed: int = 0  # last scores in a row
+    failed: int = 0  # last scores in a row below the margin
+    best: float = -math.inf  # score at this stage
+    stale: int = 0  # scores since the best one
+    finals: tuple[float, ...] = ()  # scores at the end of the stages before, from the first on
+    fallbacks: int = 0  # so far
+    reached: int = 0  # the highest stage so far
+
+
+class Decision(NamedTuple):
+    """What follows from a score, and why in words."""
+
+    kind: Kind
+    reason: str
+
+
+def threshold(final: float, rules: Fallback) -> float:
+    """Return the score below which a run does worse than ``margin`` of a final score; for scores of either sign.
+
+    >>> rules = Fallback(margin=0.6, scale=0.1)
+    >>> [round(threshold(final, rules), 3) for final in (1.0, 0.0, -1.0)]
+    [0.6, -0.04, -1.4]
+    """
+    return final - (1 - rules.margin) * max(abs(final), rules.scale)
+
+
+def decide(position: Position, score: float, stages: Sequence[Stage], rules: Fallback) -> tuple[Position, Decision]:
+    """Return the position of a run after a score, and the decision that led there.
+
+    A score that is not a number neither passes nor is it a best one, and it counts as a failure.
+    """
+    stage, last = stages[position.stage], position.stage == len(stages) - 1
+    better = score > position.best
+    low = threshold(position.finals[-1], rules) if position.stage else -math.inf
+    here = replace(
+        position,
+        scores=position.scores + 1,
+        passed=position.passed + 1 if score >= stage.mark else 0,
+        failed=0 if score >= low else position.failed + 1,
+        best=score if better else position.best,
+        stale=0 if better else position.stale + 1,
+    )
+    if here.passed >= stage.passes:
+        reason = f"{here.passed} scores in a row of at least {stage.mark:g}"
+        return (here, Decision("complete", reason)) if last else (_next(here, score), Decision("advance", reason))
+    settled = position.stage > 0 and here.scores >= rules.settle
+    if settled and here.failed >= rules.failures and here.fallbacks < rules.fallbacks:
+        reason = f"{here.failed} scores in a row below {low:g}, {rules.margin:g} of the stage before"
+        back = Position(
+            stage=here.stage - 1, finals=here.finals[:-1], fallbacks=here.fallbacks + 1, reached=here.reached
+        )
+        return back, Decision("fall_back", reason)
+    if stage.patience and here.stale >= stage.patience and not last:
+        reason = f"no better score than {here.best:g} in {here.stale}"
+        return _next(here, here.best), Decision("advance", reason)
+    return here, Decision("stay", "")
+
+
+def _next(here: Position, final: float) -> Position:
+    stage = here.stage + 1
+    finals, reached = (*here.finals, final), max(stage, here.reached)
+    return Position(stage=stage, finals=finals, fallbacks=here.fallbacks, reached=reached)
+
+
+def shares(curriculum: Curriculum, stage: int) -> list[float]:
+    """Return the share of new worlds that start at each stage while a run is at ``stage``.
+
+    >>> stages = [Stage({}), Stage({}, mix=(0.7, 0.3)), Stage({}, mix=(0.6, 0.4))]
+    >>> [shares(Curriculum("score", tuple(stages)), stage) for stage in range(3)]
+    [[1.0, 0.0, 0.0], [0.3, 0.7, 0.0], [0.2, 0.2, 0.6]]
+    """
+    now, before = curriculum.stages[stage].mix if stage else (1.0, 0.0)
+    later = len(curriculum.stages) - stage - 1
+    return [before / max(stage, 1)] * stage + [now] + [0.0] * later
+
+
+def learning_rate(curriculum: Curriculum, position: Position) -> float:
+    """Return the share of the learning rates of a run."""
+    return curriculum.stages[position.stage].rate * curriculum.fallback.decay**position.fallbacks
 
 
 def parse(table: Mapping[str, Any], env: Any) -> Curriculum:
@@ -99,13 +200,13 @@ def curriculum_problems(values: Mapping[str, Any], kind: type[Any]) -> list[str]
     """Return what is wrong with the setting ``curriculum`` among valid settings of a run."""
     if values["curriculum"] is None:
         return []
-    own = {setting.name: values[setting.name] for setting in settings_of(kind)}
+    given = {setting.name: values[setting.name] for setting in settings_of(kind)}
     if not hasattr(kind, "initial"):
         return [f"curriculum: {kind.__name__} has no worlds that could start in stages; leave it out"]
-    problems, stages = _problems(values["curriculum"], kind(**own))
-    changes = {name: values[f"eval_{name}"] for name in own if values[f"eval_{name}"] is not None}
+    problems, stages = _problems(values["curriculum"], kind(**given))
+    changes = {name: values[f"eval_{name}"] for name in given if values[f"eval_{name}"] is not None}
     for number, stage in enumerate(stages, 1):
-        scored = {**own, **stage.settings, **changes}
+        scored = {**given, **stage.settings, **changes}
         broken = violations(getattr(kind, "rules", ()), scored, set(), {})
         problems += [f"curriculum: stage {number}, as policies are evaluated: {text}" for text in broken]
     return problems
@@ -113,28 +214,27 @@ def curriculum_problems(values: Mapping[str, Any], kind: type[Any]) -> list[str]
 
 def _problems(table: Mapping[str, Any], env: Any) -> tuple[list[str], list[Stage]]:
     """Return what is wrong with a table, and its stages where nothing is."""
-    kind, where = type(env), "curriculum"
+    kind = type(env)
     names = {
         "metric": (str, ...),
         "advance": (Literal["conservative", "aggressive"], "conservative"),
         "stages": (Annotated[list[dict[str, Any]], Len(1, MOST_STAGES)], ...),
     }
     model = strict_model(names | fields_of(Fallback))
-    problems = [f"{where}: {text}" for text in problems_of(model, table)]
-    if problems:
-        return problems, []
-    problems += [f"{where}: {text}" for text in _metric_problems(table["metric"], env)]
-    own = fields_of(Stage, "settings")
-    model = strict_model(own | fields_of(kind))
+    if problems := problems_of(model, table):
+        return [f"curriculum: {text}" for text in problems], []
+    problems = [f"curriculum: {text}" for text in _metric_problems(table["metric"], env)]
+    of_stage = fields_of(Stage, "settings")
+    model = strict_model(of_stage | fields_of(kind))
     stages = []
     for number, row in enumerate(table["stages"], 1):
         texts = problems_of(model, row, getattr(kind, "rules", ()), vars(env))
         if not texts:
             row = with_tuples(model, {**ADVANCE[table.get("advance", "conservative")], **row})
-            changes = {name: value for name, value in row.items() if name not in own}
-            stages.append(Stage(changes, **{name: value for name, value in row.items() if name in own}))
+            changes = {name: value for name, value in row.items() if name not in of_stage}
+            stages.append(Stage(changes, **{name: value for name, value in row.items() if name in of_stage}))
             texts = _stage_problems(stages, env, table["metric"], _fallback(table))
-        problems += [f"{where}: stage {number}: {text}" for text in texts]
+        problems += [f"curriculum: stage {number}: {text}" for text in texts]
     return problems, stages
 
 
@@ -190,6 +290,35 @@ def _stage_problems(stages: Sequence[Stage], env: Any, metric: str, rules: Fallb
     return problems
 
 
+def first_difference(env: Any, stage: Any) -> str:
+    """Return the first function whose results differ in worlds that start at a stage; empty if there is none."""
+    rng, spec = Streams([0]), env.spec
+    state = stage.initial(rng.uniform("start", TRIED, spec.initial_noise)[0])
+    for _ in range(min(spec.horizon, TRIED)):
+        seen = tree_map(lambda leaf: leaf[None], env.observe(state))
+        action = random_policy(seen, acting_noise(rng, "act", TRIED, spec))[0]
+        noise = rng.uniform("step", TRIED, spec.step_noise)[0]
+        after = env.transition(state, action, noise)
+        pairs = zip(*(_results(task, state, action, noise, after) for task in (env, stage)), strict=True)
+        for (name, expected), (_, result) in pairs:
+            if not torch.equal(expected, result):
+                return name
+        state = after
+    return ""
+
+
+def _results(env: Any, state: Any, action: Tensor, noise: Tensor, after: Any) -> Iterator[tuple[str, Tensor]]:
+    """Yield all tensors that the functions of an environment return, each with the name of the function."""
+    for _, leaf in leaves(env.transition(state, action, noise)):
+        yield "transition", leaf
+    for _, leaf in leaves(env.observe(after)):
+        yield "observe", leaf
+    yield "reward", env.reward(state, action, after)
+    yield "terminated", env.terminated(after)
+    for value in env.measure(state, action, after).values():
+        yield "measure", value
+
+
 def start_in_stages(plan: Curriculum, env: Any, implement: Callable[[Any], Any]) -> Staged:
     """Return an environment whose worlds start in the stages of a curriculum; ``implement`` is applied to each."""
     stages = tuple(replace(env, **stage.settings) for stage in plan.stages)
@@ -203,27 +332,17 @@ def start_in_stages(plan: Curriculum, env: Any, implement: Callable[[Any], Any])
 
 
 class Progression:
-    """Where each seed of a run is in its curriculum.
-
-    Attributes:
-        plan: The curriculum.
-        positions: Of each seed.
-        log: All decisions but those to stay, each with update, seed, stages and reason.
-    """
+    """Where each seed of a run is in its curriculum."""
 
     def __init__(self, plan: Curriculum, evaluation: Any, changes: Mapping[str, Any], seeds: Sequence[int]) -> None:
         """Start all seeds at the first stage.
 
-        Args:
-            plan: The curriculum.
-            evaluation: The task as policies are evaluated on it.
-            changes: Its settings that differ from those of training, which hold at each stage.
-            seeds: Of the run.
+        ``changes`` are the settings of ``evaluation`` that differ from those of training; they hold at each stage.
         """
         self.plan, self.evaluation, self.seeds = plan, evaluation, tuple(seeds)
         self.scored = tuple(replace(evaluation, **{**stage.settings, **changes}) for stage in plan.stages)
         self.positions = [Position() for _ in seeds]
-        self.log: list[dict[str, Any]] = []
+        self.log: list[dict[str, Any]] = []  # decisions but those to stay, with update, seed, stages and reason
 
     @property
     def stages(self) -> tuple[int, ...]:
@@ -276,7 +395,7 @@ class Progression:
         return any(row["seed"] == self.seeds[at] and row["decision"] == "complete" for row in self.log)
 
     def apply(self, source: Collector) -> None:
-        """Start new worlds, and mix batches, by the stage of each seed."""
+        """Start worlds and mix batches by the stage of each seed."""
         source.set_stages(torch.tensor([shares(self.plan, stage) for stage in self.stages]), torch.tensor(self.stages))
 
     def rates(self) -> list[float]:
@@ -305,6 +424,6 @@ def progression(config: Any, seeds: Sequence[int]) -> Progression | None:
     """Return the progression of a run with these settings; None without a curriculum."""
     if config.run.curriculum is None:
         return None
-    own = {f.name: config.values[f"eval_{f.name}"] for f in fields(config.env)}
-    changes = {name: value for name, value in own.items() if value is not None}
+    values = {field.name: config.values[f"eval_{field.name}"] for field in fields(config.env)}
+    changes = {name: value for name, value in values.items() if value is not None}
     return Progression(parse(config.run.curriculum, config.env), config.evaluation, changes, seeds)

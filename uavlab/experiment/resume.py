@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import torch
 
 from uavlab.core.errors import ConfigError, FileError
-from uavlab.experiment import symptoms
+from uavlab.experiment import diagnostics
 from uavlab.experiment.checkpoints import SEGMENT, adopt, restore
 from uavlab.experiment.config import Config
 from uavlab.experiment.names import require_run
@@ -67,7 +67,7 @@ def resume_run(
             run.parts.not_exact_reasons.append(f"update {run.number}: rows of metrics were lost or changed")
         status, run.config_stored = read_status(own), stored and ranks.rank == 0
         run.command = str(status.get("command", ""))
-        run.symptoms = symptoms.parse(status.get("symptoms"), run.number)
+        run.symptoms = diagnostics.parse(status.get("symptoms"), run.number)
         run.files_seen = read_run_files(own)
     return run
 
@@ -106,7 +106,7 @@ def restore_latest(run: RunState, saved: checkpoint.Checkpoint, fresh_replay: bo
     run.changes = parse_changes(saved.meta.get("changes"))
     if changed := changed_values(saved.meta["values"], run.config.values):
         run.changes.append(Change(saved.step, changed, "resume"))
-    run.schedules.alarms = [*saved.meta.get("alarms", [])]
+    run.alarms = [*saved.meta.get("alarms", [])]
     if run.schedules.progression:
         run.schedules.progression.log = [*saved.meta.get("decisions", [])]
     run.schedules.apply(run.source, run.learner)

@@ -17,9 +17,10 @@ from uavlab.core.cards import Html, card, notes, table
 from uavlab.core.errors import ConfigError, DivergedError, ResourceError, reason_of
 from uavlab.core.text import one_line
 from uavlab.core.types import Update
-from uavlab.experiment import build, change, checkpoints, rank_runs, resume, symptoms
+from uavlab.experiment import build, change, checkpoints, rank_runs, resume
 from uavlab.experiment.best import Which, mean_scores, ordered_scores
 from uavlab.experiment.config import Config
+from uavlab.experiment.diagnostics import check_alarms, new_findings
 from uavlab.experiment.export import export
 from uavlab.experiment.instruments import Instruments
 from uavlab.experiment.policy import TeamPolicy, TrainedPolicy, choose
@@ -205,10 +206,12 @@ class Run(RunState):
         self._update_interrupted = False
         if metrics or score:
             self.recorder.append(number, self.seconds, {**metrics, **score}, seeds)
-            self.stopping |= self.schedules.check_alarms(self.recorder.rows, number)
+            alarms, stops = check_alarms(self.recorder.rows, self.config, self.schedules.since)
+            self.alarms += alarms
+            self.stopping |= stops
         if score:
             rows = [row for row in self.recorder.rows if row["update"] > max(self.schedules.since)]
-            self.symptoms = symptoms.warn(rows, self.config, self.symptoms)
+            self.symptoms += new_findings(rows, self.config, self.symptoms)
         if saving or self.done:
             self.save()
             write_status(self, "running")  # keeps the file up to date during the run and after a kill

@@ -330,7 +330,7 @@ def status_record(run: RunState, reason: str) -> dict[str, Any]:
         "symptoms": [asdict(finding) for finding in run.symptoms],
         **({"chosen": run.config.chosen} if run.config.chosen else {}),
         **({"decisions": decisions(run)} if run.schedules.progression else {}),
-        **({"alarms": run.schedules.alarms} if run.config.run.alarms else {}),
+        **({"alarms": run.alarms} if run.config.run.alarms else {}),
         "toggles": {**changes(run.rt.requested), "fell_back": run.rt.fell_back, "notes": run.rt.notes},
         "retries": run.rt.retries,
         **({"environment": record} if (record := run.source.record()) else {}),

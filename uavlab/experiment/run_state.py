@@ -16,9 +16,10 @@ from uavlab.core.errors import RankError
 from uavlab.core.installation import invocation
 from uavlab.core.rng import Streams
 from uavlab.core.text import quote
-from uavlab.experiment import build, symptoms
+from uavlab.experiment import build
 from uavlab.experiment.best import best_policies
 from uavlab.experiment.config import Config
+from uavlab.experiment.diagnostics import Finding
 from uavlab.experiment.schedules import Schedules
 from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.runtime.runtime import Runtime
@@ -113,7 +114,8 @@ class RunState:
         self.status, self.digest, self.command = "new", "", invocation()
         self.best_team, self.best_groups = best_policies(parts.config, parts.learner.parameters())
         self.changes: list[Change] = []  # of settings between updates
-        self.symptoms: list[symptoms.Finding] = []  # what ails it
+        self.symptoms: list[Finding] = []  # what ails it
+        self.alarms: list[dict[str, Any]] = []  # those that went off, each with its update and text
         self.recorder = Recorder(folder, about(self))
         self.config_stored = True  # whether the folder holds the settings of this object
         self.files_seen = b""  # settings and status in the folder as this object wrote them
@@ -152,7 +154,7 @@ class RunState:
 
     @property
     def schedules(self) -> Schedules:
-        """The stages, learning rates and alarms."""
+        """The stages and learning rates."""
         return self.parts.schedules
 
     @property

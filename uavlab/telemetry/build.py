@@ -18,8 +18,10 @@ from uavlab.runtime.runtime import Runtime
 from uavlab.telemetry import dataset, metrics
 from uavlab.telemetry import flights as fleet
 from uavlab.telemetry.dataset import FEATURES, FlightDataset, Windows
-from uavlab.telemetry.forecaster import Forecaster
-from uavlab.telemetry.task import Telemetry
+from uavlab.telemetry.flights import Telemetry
+from uavlab.telemetry.forecaster import (
+    Forecaster,
+)
 from uavlab.telemetry.window_source import (
     DATASET_CHANGED,
     DataSplit,
@@ -79,10 +81,10 @@ def check_logs(task: Telemetry, loader: Loader = "device") -> LogsReport:
                 _refuse(where, f"the rows of {owners[rows]} once more", "every flight once", do)
             for part in parts:
                 if number in part.numbers:
-                    own = dataset.concatenate([flight])
+                    single = dataset.concatenate([flight])
                     if part is parts[0] and loader != "per_item":
-                        own.normalise(sets.inputs)
-                    part.check(where, number, own)
+                        single.normalise(sets.inputs)
+                    part.check(where, number, single)
     return LogsReport(
         repr(task),
         tuple(len(part.numbers) for part in parts),
@@ -146,18 +148,18 @@ class _Part:
             do = "Leave it out, or lower window or horizon."
             _refuse(f"flight {number}", "no window", f"at least {sum(task.shape)} rows", do)
 
-    def check(self, where: str, number: int, own: FlightDataset) -> None:
+    def check(self, where: str, number: int, single: FlightDataset) -> None:
         """Compare windows of a flight with its rows, simulated or read again."""
         window, horizon = self.task.shape
         begin, end = self.bounds[(n := self.numbers.index(number)) : n + 2].tolist()
-        if len(own.inputs) != end - begin:
+        if len(single.inputs) != end - begin:
             do = "Correct uavlab.telemetry.window_source.load_split."
-            _refuse(where, f"{end - begin} rows among the {self.name} flights", f"its {len(own.inputs)}", do)
+            _refuse(where, f"{end - begin} rows among the {self.name} flights", f"its {len(single.inputs)}", do)
         start = self.start[self.flight == n]
         start = start[torch.linspace(0, len(start) - 1, min(len(start), COMPARED)).long()]
         rows = start[:, None] - begin + torch.arange(window)
         ahead = rows[:, -1:] + 1 + torch.arange(horizon)
-        expected = Windows(own.inputs[rows], own.truth[rows[:, -1]], own.tracking_error[ahead])
+        expected = Windows(single.inputs[rows], single.truth[rows[:, -1]], single.tracking_error[ahead])
         windows = self.flights.gather(start, window, horizon)
         for (name, value), (_, right) in zip(leaves(windows), leaves(expected), strict=True):
             if not torch.equal(value, right):

@@ -13,8 +13,7 @@ from torch import Tensor
 from uavlab.core.errors import FileError
 from uavlab.core.types import Scale, tensors
 from uavlab.ops.geometry import rotate
-from uavlab.telemetry.simulation.flights import RATE
-from uavlab.telemetry.simulation.quadrotor import LAYOUT
+from uavlab.telemetry.simulation import LAYOUT, RATE
 
 AXES, TURNS = ("north", "east", "down"), ("roll", "pitch", "yaw")
 RECENT = 100  # rows of ``recent_mean``
@@ -136,16 +135,13 @@ def concatenate(flights: Sequence[Mapping[str, Tensor]]) -> FlightDataset:
         truth = torch.stack([columns.get(name, unknown) for name in HIDDEN], -1)
         place = [columns.get(f"true_{axis}", columns[axis]) - columns[f"ref_{axis}"] for axis in "xyz"]
         parts.append((features(columns), truth, torch.stack(place, -1)))
-    inputs, truth, error = (torch.cat(each) for each in zip(*parts, strict=True))
+    inputs, truth, error = (torch.cat(part) for part in zip(*parts, strict=True))
     bounds = torch.tensor([0, *(len(part[0]) for part in parts)]).cumsum(0)
     return FlightDataset(inputs, truth, error, bounds)
 
 
 def split(count: int, shares: tuple[float, float], seed: int) -> tuple[list[int], list[int], list[int]]:
-    """Split ``count`` flights at random into training, validation and test, each with at least one flight.
-
-    ``shares`` are the shares of training and validation.
-    """
+    """Split flights at random by the shares of training and validation; each of the three groups has one at least."""
     if count < 3:
         raise FileError(f"flights: {count} cannot be split into training, validation and test; expected 3 or more.")
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
@@ -161,16 +157,12 @@ def window_starts(
     starts = [
         torch.arange(a, b - rows + 1, stride) for a, b in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
     ]
-    flight = torch.arange(len(starts)).repeat_interleave(torch.tensor([len(each) for each in starts]))
+    flight = torch.arange(len(starts)).repeat_interleave(torch.tensor([len(rows) for rows in starts]))
     return torch.cat(starts), flight
 
 
 def make_scale(center: Tensor, spread: Tensor, names: Sequence[str]) -> Scale:
-    """Return measured means and standard deviations as a scale.
-
-    Raises:
-        FileError: A feature never varies, or is NaN in some row.
-    """
+    """Return measured means and standard deviations as a scale; refuse a feature that never varies, or is not known."""
     for n, value in enumerate(spread.tolist()):
         if not value > 1e-9:
             what = "has zero variance" if value == value else "is not known of every row"

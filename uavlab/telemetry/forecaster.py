@@ -1,6 +1,11 @@
-"""A temporal convolutional network that predicts hidden quantities and the tracking error ahead from a flight log."""
+"""A temporal convolutional network that predicts hidden quantities and the tracking error ahead from a flight log.
 
-from collections.abc import Callable, Mapping
+Its losses: squared errors, and residuals of the equations of flight in windows. Rotations about the vertical leave both
+unchanged, so they augment the data.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -18,11 +23,11 @@ from uavlab.core.symptoms import Symptoms, higher, times
 from uavlab.core.types import Batch, Scale, Update, tree_map
 from uavlab.learners.learner import Learner
 from uavlab.nets.sequences import StackedTCN
+from uavlab.ops.geometry import constant
 from uavlab.runtime.grad_step import Rows
 from uavlab.runtime.runtime import Runtime
-from uavlab.telemetry.dataset import AXES, FEATURES, HIDDEN, Windows
-from uavlab.telemetry.physics import residuals, rotate_windows
-from uavlab.telemetry.simulation.flights import RATE
+from uavlab.telemetry.dataset import AXES, FEATURES, HIDDEN, MOTORS, PHYSICS_ROWS, TURNS, Windows
+from uavlab.telemetry.simulation import ACCELEROMETER, CURRENT, GYROSCOPE, RATE, VOLTAGE, Quadrotor
 
 TARGETS = (*HIDDEN, "error")  # error: tracking error over all rows ahead
 UNITS = dict(zip(TARGETS, ("m/s", "m/s", "kg", "kg/s", "s", "V", "m"), strict=True))
@@ -125,13 +130,9 @@ class Forecaster(Learner):
     def __init__(
         self, config: ForecasterConfig, shape: tuple[int, int], inputs: Scale, targets: Scale, rng: Streams, rt: Runtime
     ) -> None:
-        """Draw first parameters from each run's own stream.
-
-        ``shape`` holds the rows of a window and the rows ahead; ``inputs`` is the scale by which windows were
-        normalised, ``targets`` the scale of ``flatten_targets``.
-        """
+        """Draw first parameters; windows were normalised by ``inputs``, and ``targets`` scale ``flatten_targets``."""
         self.config, self.shape, self.runs = config, shape, len(rng.seeds)
-        self.inputs, self.targets = (tree_map(lambda leaf: leaf.to(rng.dtype), each) for each in (inputs, targets))
+        self.inputs, self.targets = (tree_map(lambda leaf: leaf.to(rng.dtype), scale) for scale in (inputs, targets))
         self.net = network(config, shape)
         theta = self.net.initial(rng.uniform("network", self.net.count))
         log_variance = torch.zeros(self.runs, len(TARGETS), dtype=theta.dtype, device=theta.device)
@@ -262,7 +263,7 @@ class Forecast:
     @torch.no_grad()
     def __call__(self, windows: Float[Tensor, "R N T F"], noise: Tensor | None = None) -> Float[Tensor, "R N out"]:
         """Predict targets."""
-        center, spread = (each[:, None, None] for each in (self.inputs.center, self.inputs.spread))
+        center, spread = (part[:, None, None] for part in (self.inputs.center, self.inputs.spread))
         return self.function((windows - center) / spread)
 
 
@@ -274,3 +275,99 @@ def predictor(net: StackedTCN, parameters: Float[Tensor, "R 1 P"]) -> Forecast:
         return net(theta, windows) * out_spread[:, None] + out_center[:, None]
 
     return Forecast(function, Scale(center, spread), log_variance, out_spread[:, : len(TARGETS)])  # one for all ahead
+
+
+ROWS = 20  # rows at the end of a window in which residuals are computed
+MEMORY = PHYSICS_ROWS - ROWS  # rows of commands from which a motor's speed is computed
+LEAST_LAG, LEAST_MASS = 0.005, 0.3  # s, kg: lower limits, because a network may predict impossible values
+NORTH = [n for n, name in enumerate(FEATURES) if name.endswith("_north")]
+EAST = [n for n, name in enumerate(FEATURES) if name.endswith("_east")]
+
+
+def _matrix(entries: dict[tuple[int, int], float]) -> tuple[tuple[float, ...], ...]:
+    """Return a matrix of features with these entries, as nested tuples."""
+    numbers = range(len(FEATURES))
+    return tuple(tuple(entries.get((row, column), 0.0) for column in numbers) for row in numbers)
+
+
+LEVEL = {*NORTH, *EAST}
+FIXED = _matrix({(n, n): 1.0 for n in range(len(FEATURES)) if n not in LEVEL})
+COSINE = _matrix({(n, n): 1.0 for n in LEVEL})
+SINE = _matrix({pair: sign for n, e in zip(NORTH, EAST, strict=True) for pair, sign in (((n, e), 1.0), ((e, n), -1.0))})
+"""A rotation of features about the vertical is FIXED + cos COSINE + sin SINE."""
+
+
+def residuals(inputs: Float[Tensor, "*lead T F"], hidden: Float[Tensor, "*lead K"]) -> dict[str, Tensor]:
+    """Compute the residuals of the equations of ``telemetry.simulation`` in the last rows of windows.
+
+    ``force`` is that of Newton's law for the measured specific force, ``spin`` that of Euler's equation for the turn
+    rates, ``charge`` that of Ohm's law: the battery's voltage without load is constant over so few rows. All are in
+    standard deviations of the sensors' noise. Inputs and ``hidden``, which holds for the last ``ROWS`` rows, are in
+    physical units.
+    """
+    vehicle = Quadrotor()
+    wind_north, wind_east, payload, drag, lag, sag = hidden.unbind(-1)  # HIDDEN
+    last = inputs[..., -ROWS:, :]
+    voltage, current = _columns(last, ["voltage"])[..., 0], _columns(last, ["current"])[..., 0]
+    lift = vehicle.lift(motor_speeds(inputs, lag, vehicle.nominal))
+    mass = (vehicle.mass + payload).clamp_min(LEAST_MASS)[..., None, None]
+    down, velocity, measured = (
+        _columns(last, [f"{name}_{axis}" for axis in AXES]) for name in ("lean", "velocity", "force")
+    )
+    air = velocity - torch.stack([wind_north, wind_east, torch.zeros_like(drag)], -1)[..., None, :]
+    across = air - (air * down).sum(-1, keepdim=True) * down  # in the plane of the rotors
+    force = -(lift.sum(-1, keepdim=True) * down + drag[..., None, None] * across) / mass
+    rate = _columns(last, [f"rate_{axis}" for axis in TURNS])
+    inertia = constant(tuple(vehicle.inertia), rate.device, rate.dtype)
+    torque = vehicle.torque(lift) - torch.linalg.cross(rate, inertia * rate)
+    change = (rate[..., 1:, :] - rate[..., :-1, :]) * RATE
+    rest = voltage + (sag / current[..., -1].clamp_min(1.0))[..., None] * current
+    return {
+        "force": (measured - force) / ACCELEROMETER,
+        "spin": (change - (torque / inertia)[..., :-1, :]) / (GYROSCOPE * RATE * 2**0.5),
+        "charge": (rest - rest.mean(-1, keepdim=True)) / (VOLTAGE**2 + (0.03 * CURRENT) ** 2) ** 0.5,
+    }
+
+
+def motor_speeds(
+    inputs: Float[Tensor, "*lead T F"], lag: Float[Tensor, "*lead"], nominal: float
+) -> Float[Tensor, "*lead M 4"]:
+    """Estimate the motors' speeds in the last ``ROWS`` rows: commands x voltage, low-pass filtered with the lag (s)."""
+    recent = inputs[..., -(ROWS + MEMORY - 1) :, :]
+    aim = _columns(recent, MOTORS) * _columns(recent, ["voltage"]) / nominal
+    decay = torch.exp(-1 / (RATE * lag.clamp_min(LEAST_LAG)))[..., None]
+    weight = (1 - decay) * decay ** torch.arange(MEMORY - 1, -1, -1, device=lag.device)
+    weight = weight / weight.sum(-1, keepdim=True)
+    return torch.einsum("...rmk,...k->...rm", aim.unfold(-2, MEMORY, 1), weight)
+
+
+def _columns(inputs: Tensor, names: Sequence[str]) -> Tensor:
+    first = FEATURES.index(names[0])  # they are adjacent
+    return inputs[..., first : first + len(names)]
+
+
+def rotate_windows(rows: Windows, share: Float[Tensor, "*lead"], scale: Scale) -> Windows:
+    """Rotate windows, whose inputs are normalised by ``scale``, about the vertical by shares of a full turn."""
+    angle = 2 * math.pi * share
+    cos, sin = angle.cos()[..., None], angle.sin()[..., None]
+    matrix = feature_rotation(cos, sin)
+    inner = matrix * scale.spread[:, None] / scale.spread  # of normalised features
+    shift = (scale.center @ matrix - scale.center) / scale.spread
+    wind, rest = rows.truth.split([2, len(HIDDEN) - 2], -1)
+    error = rows.tracking_error
+    return Windows(
+        inputs=rows.inputs @ inner + shift[..., None, :],
+        truth=torch.cat([_rotate(wind, cos[..., 0], sin[..., 0]), rest], -1),
+        tracking_error=torch.cat([_rotate(error[..., :2], cos, sin), error[..., 2:]], -1),
+    )
+
+
+def feature_rotation(cos: Float[Tensor, "*lead 1"], sin: Float[Tensor, "*lead 1"]) -> Float[Tensor, "*lead F F"]:
+    """Return the matrices that rotate features when multiplied from the right."""
+    fixed, cosine, sine = (constant(matrix, cos.device, cos.dtype) for matrix in (FIXED, COSINE, SINE))
+    return fixed + cos[..., None] * cosine + sin[..., None] * sine
+
+
+def _rotate(pair: Float[Tensor, "*lead 2"], cos: Tensor, sin: Tensor) -> Float[Tensor, "*lead 2"]:
+    north, east = pair.unbind(-1)
+    return torch.stack([cos * north - sin * east, sin * north + cos * east], -1)

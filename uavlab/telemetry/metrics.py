@@ -40,17 +40,13 @@ predictions from the mean truth, over the variance of the truth; near 0, predict
 def predict_windows(
     forecast: Forecast, flights: Flights, shape: tuple[int, int], stride: int, count: int
 ) -> Iterator[tuple[Tensor, Float[Tensor, "R N out"], Float[Tensor, "N out"]]]:
-    """Predict windows ``stride`` rows apart in the first ``count`` flights (host sync).
-
-    Yields:
-        For a chunk of windows, the flight of each, predictions and true targets.
-    """
+    """Yield flights, predictions and true targets of chunks of windows in the first ``count`` flights (host sync)."""
     device = forecast.log_variance.device
     start, flight = dataset.window_starts(flights.bounds.cpu()[: count + 1], sum(shape), stride)
-    for first, own in zip(start.split(CHUNK), flight.split(CHUNK), strict=True):
+    for first, numbers in zip(start.split(CHUNK), flight.split(CHUNK), strict=True):
         rows = flights.gather(first.to(flights.bounds.device), *shape)
         inputs = rows.inputs.to(device)
-        yield own, forecast(inputs.expand(forecast.runs, *inputs.shape)), flatten_targets(rows)
+        yield numbers, forecast(inputs.expand(forecast.runs, *inputs.shape)), flatten_targets(rows)
 
 
 def figures(
@@ -63,7 +59,7 @@ def figures(
     """
     parts = zip(*predict_windows(forecast, flights, shape, stride, count), strict=True)
     flight, values, truth = (torch.cat(part, axis) for part, axis in zip(parts, (0, 1, 0), strict=True))
-    values, truth = (by_target(each.double().cpu()) for each in (values, truth[None]))
+    values, truth = (by_target(outputs.double().cpu()) for outputs in (values, truth[None]))
     center = truth.mean(1, keepdim=True)
     spread = forecast.spread.double().cpu()
     variance = (truth - center).square().mean((1, 3)).clamp_min(VARIANCE_FLOOR * spread[:1].square())  # 1 targets
@@ -73,8 +69,8 @@ def figures(
 
     def average(numbers: Tensor) -> Tensor:
         """Sum over each flight's windows (R E targets), scaled such that means over flights are means over windows."""
-        each = numbers.mean(-1)
-        total = each.new_zeros(len(each), int(flight.max()) + 1, each.shape[-1]).index_add_(1, flight, each)
+        mean = numbers.mean(-1)
+        total = mean.new_zeros(len(mean), int(flight.max()) + 1, mean.shape[-1]).index_add_(1, flight, mean)
         return total * (total.shape[1] / len(flight))
 
     mse = average(square)
@@ -84,7 +80,7 @@ def figures(
         COVERAGE_90: average(covered),
         VARIANCE_RATIO: average((values - center).square()) / variance[:, None],
     }
-    scores = {f"{kind}/{name}": each[..., n] for kind, each in kinds.items() for n, name in enumerate(TARGETS)}
+    scores = {f"{kind}/{name}": rows[..., n] for kind, rows in kinds.items() for n, name in enumerate(TARGETS)}
     return {"mean_r2": kinds[R2].mean(-1), **scores}
 
 
@@ -124,7 +120,7 @@ def fit_ridge(sets: DataSplit, shape: tuple[int, int], stride: int) -> Forecast:
     product, squares = square.new_zeros(size + 1, out), square.new_zeros(out)
     for chunk in starts.split(FITTED):
         rows = sets.training.gather(chunk, *shape)
-        flat, targets = (each.to(square) for each in (rows.inputs.flatten(1), flatten_targets(rows)))
+        flat, targets = (part.to(square) for part in (rows.inputs.flatten(1), flatten_targets(rows)))
         flat = torch.nn.functional.pad(flat, (0, 1), value=1.0)
         square, product = square + flat.T @ flat, product + flat.T @ targets
         squares = squares + targets.square().sum(0)

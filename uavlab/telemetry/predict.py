@@ -12,12 +12,12 @@ from uavlab.core.errors import ConfigError, FileError
 from uavlab.storage.files import atomic_write
 from uavlab.telemetry import dataset, flights
 from uavlab.telemetry.dataset import HIDDEN, FlightDataset
+from uavlab.telemetry.flights import Telemetry
 from uavlab.telemetry.forecaster import Forecast
-from uavlab.telemetry.logs.column_map import read_column_map
 from uavlab.telemetry.logs.columns import TRUTH
+from uavlab.telemetry.logs.mapping import read_column_map
 from uavlab.telemetry.metrics import UNITS, by_target, predict_windows
-from uavlab.telemetry.simulation.flights import RATE
-from uavlab.telemetry.task import Telemetry
+from uavlab.telemetry.simulation import RATE
 
 COLUMNS = (*HIDDEN, *(f"error_{axis}" for axis in dataset.AXES))
 """Predicted quantities: the hidden quantities now, and the tracking error at the horizon (m)."""

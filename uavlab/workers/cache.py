@@ -17,8 +17,8 @@ from uavlab.core.errors import ConfigError, FallbackWarning
 from uavlab.core.installation import program
 from uavlab.experiment.external_names import Origin
 from uavlab.storage.machine import usable_cores
-from uavlab.workers.description import Description, Rows
 from uavlab.workers.processes import TRIES, Workers, with_notes
+from uavlab.workers.spaces import Description, Rows
 
 SHOWN = 2  # worlds in one message
 MOST = 4  # environments whose workers run at the same time in this process
@@ -34,25 +34,15 @@ def key_of(before: int, numbers: bytes) -> int:
 
 @dataclass(frozen=True)
 class World:
-    """A world to be brought to its next state.
+    """A world to be brought to its next state; what is None is not there where it starts."""
 
-    Attributes:
-        number: In its batch, for messages.
-        seed: Of its start.
-        after: Fingerprint of the state to reach.
-        before: Fingerprint of its present state; None where it starts.
-        action: The next action; None where it starts.
-        past: Returns the actions before (k A D), for a world that must be rebuilt.
-        seen: Returns what its agents observe now (A O), to compare with what they do after it was rebuilt.
-    """
-
-    number: int
-    seed: int
-    after: int
-    before: int | None = None
-    action: np.ndarray | None = None
-    past: Callable[[], np.ndarray] | None = None
-    seen: Callable[[], np.ndarray] | None = None
+    number: int  # in its batch, for messages
+    seed: int  # of its start
+    after: int  # fingerprint of the state to reach
+    before: int | None = None  # fingerprint of its present state
+    action: np.ndarray | None = None  # the next one
+    past: Callable[[], np.ndarray] | None = None  # returns the actions before (k A D), to rebuild it
+    seen: Callable[[], np.ndarray] | None = None  # returns what its agents observe now (A O), to compare it then
 
 
 class Cache:
@@ -60,18 +50,14 @@ class Cache:
 
     A copy whose world is stepped goes on; a world without a copy, such as that of a resumed run or of a worker that
     was lost, is rebuilt in a free copy, or in the one that was used longest ago. Threads take turns.
-
-    Attributes:
-        counts: ``restarts`` of workers, worlds ``rebuilt``, and those that came out otherwise (``inexact``).
-        reason: Why worlds cannot be repeated bit for bit; empty where nothing was noticed.
     """
 
     def __init__(self, origin: Origin, description: Description, workers: int, copies: int, timeout_s: float) -> None:
         self.origin, self.description, self.timeout_s = origin, description, timeout_s
         self.count = workers or usable_cores()
         self.copies = copies
-        self.counts: Counter[str] = Counter()
-        self.reason = ""
+        self.counts: Counter[str] = Counter()  # restarts of workers, worlds rebuilt, and those that came out otherwise
+        self.reason = ""  # why worlds cannot be repeated bit for bit
         self.lock = threading.Lock()
         self.workers: Workers | None = None
         self.live: OrderedDict[int, int] = OrderedDict()  # rows by fingerprint, the one used longest ago first
@@ -88,8 +74,8 @@ class Cache:
                 raise
             index = [places[world.number] for world in worlds]
             for world in worlds:
-                if (other := self.live.pop(world.after, None)) is not None:  # two worlds in one state
-                    self._release(other)
+                if (row := self.live.pop(world.after, None)) is not None:  # two worlds in one state
+                    self._release(row)
                 self.live[world.after] = places[world.number]
             return Rows(*(array[index] for array in workers.rows))
 
@@ -193,9 +179,9 @@ class Cache:
             if not pending:
                 return places
             number, why = next(iter(gone.items()))
-        own = [world for world in pending if places[world.number] % self.count == number]
-        where = ", ".join(f"world {world.number} at step {_step(world)}" for world in own[:SHOWN])
-        more = f" and {len(own) - SHOWN} more" if len(own) > SHOWN else ""
+        lost = [world for world in pending if places[world.number] % self.count == number]
+        where = ", ".join(f"world {world.number} at step {_step(world)}" for world in lost[:SHOWN])
+        more = f" and {len(lost) - SHOWN} more" if len(lost) > SHOWN else ""
         raise ConfigError(
             f"{self.origin.name}: {TRIES} workers were lost one after the other, the last one, worker {number} with "
             f"{where}{more}, because {why}; expected an answer within timeout_s={self.timeout_s:g}. Set a longer one, "
@@ -206,7 +192,7 @@ class Cache:
         """Return a free row of the worker with the fewest worlds of this batch, or the one used longest ago."""
         ready = [number for number in range(self.count) if self.free[number]]
         if ready:
-            number = min(ready, key=lambda each: load[each])
+            number = min(ready, key=load.__getitem__)
             load[number] += 1
             return self.free[number].popleft()
         _, row = self.live.popitem(last=False)
@@ -224,7 +210,8 @@ class Cache:
                     continue
                 kind, value = command
                 if kind == "compare":
-                    self._compare(workers.rows.obs[row], value())
+                    if not np.array_equal(workers.rows.obs[row], value(), equal_nan=True):
+                        self.notice(INEXACT)
                     kind, value = next(plans[row])
                 pairs[row] = value if kind == "seed" else None
                 if kind == "action":
@@ -249,10 +236,6 @@ class Cache:
         self.live = OrderedDict((key, row) for key, row in self.live.items() if row % self.count != number)
         self.free[number] = deque(range(number, workers.copies, self.count))
         workers.restart(number)
-
-    def _compare(self, obs: np.ndarray, before: np.ndarray) -> None:
-        if not np.array_equal(obs, before, equal_nan=True):
-            self.notice(INEXACT)
 
     def _text(self, failure: dict[str, Any], of: dict[int, World]) -> str:
         world = of[failure["row"]]
@@ -291,21 +274,21 @@ def cache_for(origin: Origin, description: Description, workers: int, copies: in
     if key not in _CACHES:
         _CACHES[key] = Cache(origin, description, workers, copies, timeout_s)
     _CACHES.move_to_end(key)
-    for other in [*_CACHES.values()][:-MOST]:
-        other.close()
+    for unused in [*_CACHES.values()][:-MOST]:
+        unused.close()
     return _CACHES[key]
 
 
 def worker_ids() -> list[int]:
     """Return the ids of all worker processes of this process; those of the environment used last come last."""
     caches = [cache for (process, *_), cache in _CACHES.items() if process == os.getpid() and cache.workers]
-    return [worker.process.pid for cache in caches for worker in cache.workers.each]  # type: ignore[union-attr]
+    return [worker.process.pid for cache in caches for worker in cache.workers.members]  # type: ignore[union-attr]
 
 
 @atexit.register
 def close_all(name: str = "") -> None:
     """End all workers of this process, or those of one environment; they start again where they are needed."""
-    for (process, own, *_), cache in _CACHES.items():
-        if process == os.getpid() and name in ("", own):  # not those of a process that was copied
+    for (process, env, *_), cache in _CACHES.items():
+        if process == os.getpid() and name in ("", env):  # not those of a process that was copied
             cache.close()
             cache.reason = "" if name else cache.reason  # its code has changed

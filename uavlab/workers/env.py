@@ -17,7 +17,7 @@ from uavlab.core.registry import Resume
 from uavlab.core.types import ChoiceObs, EnvSpec, Group, Metric, Rule, team_spec, tensors, tree_map
 from uavlab.experiment.external_names import Origin
 from uavlab.workers.cache import Cache, World, cache_for, key_of
-from uavlab.workers.description import TERMINATED, TRUNCATED, UNSEEN, Description, Rows
+from uavlab.workers.spaces import TERMINATED, TRUNCATED, UNSEEN, Description, Rows
 from uavlab.workers.team import Grouping
 
 SAME_GROUPS: Rule = (
@@ -30,27 +30,16 @@ HORIZON = 1000  # of an environment that does not say how long its episodes are
 
 @tensors
 class State:
-    """A batch of worlds: the seed and the actions that lead to each, and what the last step returned.
+    """A batch of worlds: the seed and the actions that lead to each, and what the last step returned."""
 
-    Attributes:
-        seed: Of the start.
-        step: Number of steps.
-        key: Fingerprint of seed and actions, by which a copy in this state is known.
-        actions: Those since the start, then zeros (H is the horizon).
-        obs: Observations.
-        reward: Of the last step.
-        ended: Agents whose task has ended.
-        cut: The environment ended the episode, but not the tasks.
-    """
-
-    seed: Int[Tensor, " B"]
-    step: Int[Tensor, " B"]
-    key: Int[Tensor, " B"]
-    actions: Float[Tensor, "B H A D"] | Int[Tensor, "B H A"]
+    seed: Int[Tensor, " B"]  # of the start
+    step: Int[Tensor, " B"]  # steps since
+    key: Int[Tensor, " B"]  # fingerprint of seed and actions, by which a copy in this state is known
+    actions: Float[Tensor, "B H A D"] | Int[Tensor, "B H A"]  # since the start, then zeros (H is the horizon)
     obs: Any  # Float[Tensor, "B A O"] | ChoiceObs
-    reward: Float[Tensor, "B A"]
-    ended: Bool[Tensor, "B A"]
-    cut: Bool[Tensor, " B"]
+    reward: Float[Tensor, "B A"]  # of the last step
+    ended: Bool[Tensor, "B A"]  # agents whose task has ended
+    cut: Bool[Tensor, " B"]  # the environment ended the episode, but not the tasks
 
 
 @dataclass(frozen=True)
@@ -145,8 +134,8 @@ class External:
         if not needed.any():
             return state
         numbers, place = np.unique(seed[needed].cpu().numpy(), return_inverse=True)  # equal seeds start once
-        keys = [key_of(0, int(each).to_bytes(8, "little")) for each in numbers]
-        worlds = [World(n, int(each), key) for n, (each, key) in enumerate(zip(numbers, keys, strict=True))]
+        keys = [key_of(0, number.to_bytes(8, "little")) for number in numbers.tolist()]
+        worlds = [World(n, number, key) for n, (number, key) in enumerate(zip(numbers.tolist(), keys, strict=True))]
         rows = Rows(*(array[place] for array in self._cache.bring(worlds)))
         key = torch.from_numpy(np.array(keys, np.int64)[place]).to(seed.device)
         at = needed.nonzero()[:, 0]
@@ -199,8 +188,8 @@ class External:
 
     def measure(self, state: State, action: Tensor, after: State) -> dict[str, Float[Tensor, " B"]]:
         """Return the mean reward of each group, if there are several."""
-        labels = after.reward.split([part.agents for part in self.spec.parts], 1) if self.spec.parts else ()
-        return {metric.name: own.mean(1) for metric, own in zip(self.metrics, labels, strict=True)}
+        rewards = after.reward.split([part.agents for part in self.spec.parts], 1) if self.spec.parts else ()
+        return {metric.name: reward.mean(1) for metric, reward in zip(self.metrics, rewards, strict=True)}
 
     def record(self) -> dict[str, Any]:
         """Return what happened to workers and worlds since this process began, for the record of a run."""
@@ -254,8 +243,8 @@ class External:
         seeds, keys = state.seed.tolist(), state.key.tolist()
 
         def past(world: int) -> np.ndarray:
-            own = state.actions[world, : int(state.step[world])].cpu().numpy()
-            return own[..., None] if self.spec.choices else own.astype(np.float32)
+            actions = state.actions[world, : int(state.step[world])].cpu().numpy()
+            return actions[..., None] if self.spec.choices else actions.astype(np.float32)
 
         def seen(world: int) -> np.ndarray:
             obs = state.obs.features if self.spec.choices else state.obs

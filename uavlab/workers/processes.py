@@ -21,7 +21,7 @@ from uavlab.core.errors import ConfigError, FallbackWarning, ResourceError
 from uavlab.core.installation import PACKAGE
 from uavlab.core.text import printable
 from uavlab.experiment.external_names import Origin
-from uavlab.workers.description import Description, Rows, difference, memory_bytes, rows_in
+from uavlab.workers.spaces import Description, Rows, difference, memory_bytes, rows_in
 
 QUIET = {"OMP_NUM_THREADS": "1", "SDL_VIDEODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
 TRIES = 3  # in which a worker may be lost while it starts, or workers in one step
@@ -41,9 +41,9 @@ class Worker:
     def __init__(self, origin: Origin, memory: int | None, copies: int) -> None:
         """Start the process; ``describe`` waits until it is ready."""
         self.stack = _shared_file(0)
-        self.socket, its = socket.socketpair()
+        self.socket, served = socket.socketpair()
         alive, self.alive = os.pipe()
-        numbers = map(str, (its.fileno(), alive, self.stack.fileno()))
+        numbers = map(str, (served.fileno(), alive, self.stack.fileno()))
         words = [sys.executable, "-P", "-m", "uavlab.workers.worker", *numbers]
         home = os.pathsep.join([str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
         try:
@@ -53,14 +53,14 @@ class Worker:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                pass_fds=[its.fileno(), alive, self.stack.fileno(), *([] if memory is None else [memory])],
+                pass_fds=[served.fileno(), alive, self.stack.fileno(), *([] if memory is None else [memory])],
                 process_group=0,  # signals of a terminal are for the process that trains; what it starts ends with it
             )
         except OSError:
             self._release()
             raise
         finally:
-            its.close()
+            served.close()
             os.close(alive)
         self.rest, self.hangs = b"", False
         call = {"kind": origin.kind, "target": origin.target, "factory": origin.factory}
@@ -112,8 +112,9 @@ class Worker:
         while (text == b"" or text != before) and time.monotonic() < deadline:  # it writes line by line
             time.sleep(0.01)
             before, text = text, os.pread(self.stack.fileno(), 1 << 16, 0)
-        frames = [each for each in FRAME.finditer(text.decode(errors="replace")) if not _is_ours(each[1])]
-        return "".join(f", in {each[3]} at {os.path.basename(each[1])}:{each[2]}" for each in frames[:1])
+        frames = [match.groups() for match in FRAME.finditer(text.decode(errors="replace"))]
+        frames = [(file, line, name) for file, line, name in frames if not _is_ours(file)]
+        return "".join(f", in {name} at {os.path.basename(file)}:{line}" for file, line, name in frames[:1])
 
     def ask_to_close(self) -> None:
         """Ask the process to close its copies and to end; do not wait for it."""
@@ -149,8 +150,8 @@ class Worker:
 
 def _is_ours(file: str) -> bool:
     """Return whether a file is one of a worker's own code, or of Python's library."""
-    own = file.startswith(sysconfig.get_path("stdlib")) and "site-packages" not in file
-    return own or Path(file).parent == Path(__file__).parent
+    standard = file.startswith(sysconfig.get_path("stdlib")) and "site-packages" not in file
+    return standard or Path(file).parent == Path(__file__).parent
 
 
 def with_notes(error: ConfigError, answer: Mapping[str, Any]) -> ConfigError:
@@ -207,21 +208,17 @@ def _never_ready(origin: Origin, error: Lost) -> ConfigError:
 
 
 class Workers:
-    """W workers and the memory that they share with this process; row r belongs to worker r modulo W.
-
-    Attributes:
-        rows: Actions and results of all copies.
-    """
+    """W workers and the memory that they share with this process; row r belongs to worker r modulo W."""
 
     def __init__(self, origin: Origin, description: Description, count: int, copies: int) -> None:
         self.origin, self.description, self.copies = origin, description, copies
         self.file = _shared_file(memory_bytes(description, copies))
         self.memory = mmap.mmap(self.file.fileno(), 0)
         self.rows: Rows = rows_in(self.memory, description, copies)
-        self.each: list[Worker] = []
+        self.members: list[Worker] = []
         self.ready: set[int] = set()  # rows whose copies are made
         try:
-            self.each = [self._start() for _ in range(count)]
+            self.members = [self._start() for _ in range(count)]
             for number in range(count):
                 self._await(number)
         except BaseException:
@@ -240,36 +237,32 @@ class Workers:
         """Wait until a worker is ready; one that is lost before is started again."""
         for left in reversed(range(TRIES)):
             try:
-                other = self.each[number].describe(self.origin.name)
+                described = self.members[number].describe(self.origin.name)
                 break
             except Lost as error:
                 if not left:
                     raise _never_ready(self.origin, error) from None
-                self.each[number].close()
-                self.each[number] = self._start()
-        if text := difference(other, self.description):
+                self.members[number].close()
+                self.members[number] = self._start()
+        if text := difference(described, self.description):
             raise ConfigError(
                 f"{self.origin.name}: worker {number} made one with {text}, as when it was named first. Let its spaces "
                 "depend on its arguments alone; after a change of its code, name it again by ul.external."
             )
 
     def run(self, pairs: Mapping[int, int | None], timeout_s: float) -> tuple[dict[int, str], list[dict[str, Any]]]:
-        """Reset rows with a seed, and step the others, in all workers at once.
-
-        Returns:
-            Why each worker that was lost is gone, by its number, and the failures that workers report.
-        """
+        """Reset rows with a seed, step the others; return why workers were lost, by number, and reported failures."""
         tasks: dict[int, list[tuple[int, int | None]]] = {}
         for row, seed in pairs.items():
-            tasks.setdefault(row % len(self.each), []).append((row, seed))
+            tasks.setdefault(row % len(self.members), []).append((row, seed))
         for number, task in tasks.items():
-            self.each[number].send(task)
+            self.members[number].send(task)
         more_s = START_S if pairs.keys() - self.ready else 0.0  # copies are made when they are first used
         self.ready |= pairs.keys()
         gone, failures, deadline = {}, [], time.monotonic() + timeout_s + more_s
         for number in tasks:
             try:
-                answer = self.each[number].receive(deadline)
+                answer = self.members[number].receive(deadline)
             except Lost as error:
                 gone[number] = str(error)
                 continue
@@ -279,15 +272,15 @@ class Workers:
 
     def restart(self, number: int) -> None:
         """Start another worker in place of one; its copies are gone."""
-        self.each[number].close()
-        self.ready = {row for row in self.ready if row % len(self.each) != number}
-        self.each[number] = self._start()
+        self.members[number].close()
+        self.ready = {row for row in self.ready if row % len(self.members) != number}
+        self.members[number] = self._start()
         self._await(number)
 
     def close(self) -> None:
         """End all workers; their memory goes when nothing refers to it."""
         self.file.close()
-        workers, self.each = self.each, []
+        workers, self.members = self.members, []
         _close_all(self.origin, workers)
 
 

@@ -13,8 +13,8 @@ from annotated_types import Ge, Le
 from uavlab.core.errors import FallbackWarning
 from uavlab.core.registry import ENVIRONMENTS, Environment
 from uavlab.experiment.external_names import Origin, compose, is_external, parse
-from uavlab.workers.description import Description
 from uavlab.workers.processes import describe
+from uavlab.workers.spaces import Description
 
 
 def external(target: str | Callable[..., Any], /, **arguments: bool | int | float | str | None) -> str:

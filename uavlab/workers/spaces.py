@@ -1,16 +1,122 @@
-"""Spaces of Gymnasium as numbers: what an agent observes as a vector, and its actions from [-1, 1] or as moves."""
+"""The agents of an environment as numbers: what they observe and do, and the memory that holds it for all processes.
+
+A `Codec` makes what an agent observes a vector, and its actions numbers from [-1, 1] or moves.
+"""
 
 import math
+import mmap
 import re
 import textwrap
 from collections.abc import Iterator, Mapping
-from functools import reduce
+from dataclasses import dataclass, field, fields
+from functools import cached_property, reduce
 from operator import getitem
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from uavlab.core.text import quote
+
+GOES_ON, TERMINATED, TRUNCATED, UNSEEN = 0, 1, 2, 3  # ends of an agent with a step; a cut without an observation
+
+
+@dataclass(frozen=True)
+class Agent:
+    """One agent."""
+
+    name: str  # in the environment
+    group: str  # name of the agents that observe and do the same
+    obs: int  # numbers that it observes
+    action: int  # dimensions of its actions; 0 where it chooses
+    choices: int  # moves; 0 where it acts continuously
+    bounds: tuple[float, ...] = ()  # lowest and highest number of its actions; empty where it chooses
+    masked: bool = field(default=False, compare=False)  # whether a mask says which moves are open
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Numbers that it observes, dimensions of its actions, and moves: equal ones where agents share a network."""
+        return self.obs, self.action, self.choices
+
+    def __str__(self) -> str:
+        """Return what it observes and does as text."""
+        low, high = self.bounds or (0, 0)
+        moves = f"{self.choices} moves{', masked' * self.masked}"
+        acts = f"{self.action} action{'s' * (self.action > 1)} in [{low:g}, {high:g}]"
+        return f"{self.obs} number{'s' * (self.obs > 1)}, {moves if self.choices else acts}"
+
+
+@dataclass(frozen=True)
+class Description:
+    """An environment."""
+
+    agents: tuple[Agent, ...]  # those of a group one after the other
+    horizon: int | None  # steps after which it ends an episode, if it says so
+    single: bool  # whether it is one of Gymnasium with one agent
+    limit: str = ""  # what says after how many steps
+    notes: tuple[str, ...] = field(default=(), compare=False)  # what it seems to say, and is not used
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Description":
+        agents = tuple(Agent(**{**agent, "bounds": tuple(agent["bounds"])}) for agent in values["agents"])
+        return cls(**{**values, "agents": agents, "notes": tuple(values["notes"])})
+
+    @cached_property
+    def text(self) -> str:
+        """All of it as text, whose hash Python keeps."""
+        return repr(self)
+
+    def widest(self, what: str) -> int:
+        """Return the largest number of the agents: of ``obs``, ``action`` or ``choices``."""
+        return max(getattr(agent, what) for agent in self.agents)
+
+
+def difference(other: Description, expected: Description) -> str:
+    """Return the first value in which a description is another one than expected; empty if both are equal."""
+    count, least = len(other.agents), len(expected.agents)
+    if count != least:
+        return f"{count} agents; expected {least}"
+    for agent, twin in zip(other.agents, expected.agents, strict=True):
+        for name in (compared.name for compared in fields(Agent) if compared.compare):
+            if (got := getattr(agent, name)) != (wanted := getattr(twin, name)):
+                return f"{name}={got} of agent {agent.name}; expected {wanted}"
+    if other.horizon != expected.horizon:
+        return f"episodes of {other.horizon} steps; expected {expected.horizon}"
+    return "" if other == expected else "another kind of environment; expected the same"
+
+
+class Rows(NamedTuple):
+    """Arrays with a row for each copy of an environment: its next actions (S A D), and the results of its last step.
+
+    Observations (S A O) and legal moves (S A E) of narrower agents are padded; ``end`` and ``reward`` are (S A).
+    """
+
+    action: np.ndarray
+    obs: np.ndarray
+    legal: np.ndarray
+    reward: np.ndarray
+    end: np.ndarray
+
+
+def row_type(description: Description) -> np.dtype[Any]:
+    """Return the type of the numbers of one copy in ``Rows``."""
+    agents, moves = len(description.agents), description.widest("choices")
+    action = (
+        ("action", np.int64, (agents, 1)) if moves else ("action", np.float32, (agents, description.widest("action")))
+    )
+    seen = [("obs", np.float32, (agents, description.widest("obs"))), ("legal", np.bool_, (agents, moves))]
+    return np.dtype([action, *seen, ("reward", np.float32, (agents,)), ("end", np.uint8, (agents,))], align=True)
+
+
+def memory_bytes(description: Description, copies: int) -> int:
+    """Return the bytes of ``Rows``."""
+    return row_type(description).itemsize * copies
+
+
+def rows_in(memory: mmap.mmap, description: Description, copies: int) -> Rows:
+    """Return the arrays in memory that several processes see."""
+    table = np.frombuffer(memory, row_type(description), copies)
+    return Rows(*(table[name] for name in Rows._fields))
+
 
 LARGEST = 20_000  # numbers that an agent may observe
 MOST_MOVES = 10_000
@@ -40,15 +146,9 @@ def array_of(value: Any) -> np.ndarray:
 
 
 class Codec:
-    """One agent's observations as numbers, and numbers as its actions.
+    """One agent's observations as numbers, and numbers as its actions; sizes are those of an ``Agent``.
 
-    Attributes:
-        obs: Numbers that it observes.
-        action: Dimensions of its actions; 0 where it chooses.
-        choices: Moves; 0 where it acts continuously.
-        bounds: Lowest and highest number of its actions; empty where it chooses.
-        mask: Keys that lead to the mask of moves in an observation; empty without one.
-        unused: Keys of an observation that seem to hold a mask, and hold none.
+    ``mask`` holds the keys that lead to the mask of moves in an observation, ``unused`` other keys that seem to.
     """
 
     def __init__(self, agent: str, observation: Any, action: Any) -> None:

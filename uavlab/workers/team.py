@@ -1,4 +1,7 @@
-"""One copy of an environment as a team, in the process of a worker; those of Gymnasium are teams of one agent."""
+"""One copy of an environment as a team, in the process of a worker; those of Gymnasium are teams of one agent.
+
+What breaks the contract of Gymnasium or PettingZoo is refused by name.
+"""
 
 import importlib
 import importlib.util
@@ -13,28 +16,98 @@ from typing import Any, Literal
 
 import numpy as np
 
-from uavlab.core.text import suggest
-from uavlab.workers.border import (
-    RESULTS,
-    Infos,
-    by_agent,
-    end_of,
-    info_of,
-    require_seed,
-    reset_pair,
-    reward_of,
-    step_results,
+from uavlab.core.text import quote, suggest
+from uavlab.workers.spaces import (
+    GOES_ON,
+    MASK,
+    TERMINATED,
+    TRUNCATED,
+    UNSEEN,
+    Agent,
+    Codec,
+    Description,
+    Refusal,
+    Rows,
+    array_of,
 )
-from uavlab.workers.description import GOES_ON, TRUNCATED, UNSEEN, Agent, Description, Rows
-from uavlab.workers.spaces import MASK, Codec, Refusal
+
+RESULTS = ("observation", "reward", "terminated", "truncated", "info")
+Infos = Mapping[Any, Any]
+
+
+def require_seed(env: Any) -> None:
+    """Raise a ``Refusal`` if the reset of an environment, or of the one that it wraps, takes no seed."""
+    for reset in (env.reset, getattr(env, "unwrapped", env).reset):
+        names = inspect.signature(reset).parameters.values()
+        if not any(name.name == "seed" or name.kind is name.VAR_KEYWORD for name in names):
+            raise Refusal("reset takes no seed; expected reset(self, seed=None, options=None): draw all chance from it")
+
+
+def reset_pair(result: Any) -> tuple[Any, Infos]:
+    """Return observation and infos that a reset returned; raise a ``Refusal`` if it returned no pair of them."""
+    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], Mapping):
+        raise Refusal(
+            f"reset returned {_kind(result)}; expected a pair, an observation and a dict of infos: return both, as "
+            "gym did not before 0.26"
+        )
+    return result
+
+
+def step_results(result: Any) -> tuple[Any, ...]:
+    """Return the five results of a step; raise a ``Refusal`` if there are others, or the infos are no dict."""
+    if not isinstance(result, tuple) or len(result) != len(RESULTS):
+        old = ", as gym did before 0.26" if isinstance(result, tuple) and len(result) == 4 else ""
+        raise Refusal(
+            f"step returned {_kind(result)}{old}; expected a tuple of five: {', '.join(RESULTS)}: return what ended "
+            "the task as terminated, and a limit of time as truncated"
+        )
+    return *result[:4], _dict(result[4], "info of step")
+
+
+def by_agent(results: tuple[Any, ...], doing: str) -> tuple[Any, ...]:
+    """Return results of a parallel environment; raise a ``Refusal`` if one is no dict by agent."""
+    return tuple(_dict(result, f"result {number} of {doing}") for number, result in enumerate(results, 1))
+
+
+def info_of(infos: Infos, agent: Any) -> Infos:
+    """Return the infos of an agent, empty without any; raise a ``Refusal`` if they are no dict."""
+    return _dict(infos.get(agent, {}), f"info of {agent}")
+
+
+def _dict(value: Any, what: str) -> Any:
+    if not isinstance(value, Mapping):
+        raise Refusal(f"the {what} is {_kind(value)}; expected a dict: return an empty one for nothing")
+    return value
+
+
+def reward_of(value: Any, agent: Any) -> float:
+    """Return the reward of an agent, also of an array of one; raise a ``Refusal`` if it is not one number."""
+    if type(value) is float:
+        return value
+    array = array_of(value)
+    if array.size != 1 or array.dtype.kind not in "biuf":
+        raise Refusal(
+            f"step returned the reward {quote(value)} of {agent}; expected one number: return a float, such as the sum "
+            "of its parts"
+        )
+    return float(array.item())
+
+
+def end_of(terminated: Any, truncated: Any, agent: Any) -> int:
+    """Return whether an agent goes on, or how it ended; raise a ``Refusal`` if one of both is not true or false."""
+    for name, value in (("terminated", terminated), ("truncated", truncated)):
+        array = array_of(value)
+        if array.size != 1 or array.dtype.kind not in "biuf" or array.item() not in (0, 1):
+            raise Refusal(f"step returned {name}={quote(value)} of {agent}; expected true or false: return a bool")
+    return TERMINATED if terminated else TRUNCATED if truncated else GOES_ON
+
+
+def _kind(value: Any) -> str:
+    return f"{len(value)} results" if isinstance(value, tuple) else f"a {type(value).__name__}"
 
 
 class Adapter:
-    """A Gymnasium environment: of one agent, or of several, whose observations and actions are tuples of one length.
-
-    Attributes:
-        single: Whether it has one agent.
-    """
+    """A Gymnasium environment: of one agent, or of several, whose observations and actions are tuples of one length."""
 
     def __init__(self, env: Any) -> None:
         from gymnasium.spaces import Tuple
@@ -175,14 +248,16 @@ def _factory(target: str, factory: str) -> Callable[..., Any]:
 
 def _siblings(name: str) -> str:
     """Return which other versions of a module its package has, or a module of a similar name; empty without any."""
-    package, _, own = name.rpartition(".")
+    package, _, last = name.rpartition(".")
     with suppress(ImportError, ValueError):
         spec = importlib.util.find_spec(package) if package else None
-        there = [each.name for each in pkgutil.iter_modules(spec.submodule_search_locations if spec else ())]
-        stem = re.sub(r"_v\d+$", "_v", own)
-        if versions := [each for each in there if own != stem and re.fullmatch(rf"{re.escape(stem)}\d+", each)]:
+        modules = [module.name for module in pkgutil.iter_modules(spec.submodule_search_locations if spec else ())]
+        stem = re.sub(r"_v\d+$", "_v", last)
+        if versions := [
+            module for module in modules if last != stem and re.fullmatch(rf"{re.escape(stem)}\d+", module)
+        ]:
             return f" (its versions here: {', '.join(versions)})"
-        return suggest(own, there)
+        return suggest(last, modules)
     return ""
 
 
@@ -192,38 +267,34 @@ def _call(factory: Callable[..., Any], name: str, arguments: Mapping[str, Any]) 
         known = inspect.signature(factory).parameters.values()
     except (TypeError, ValueError):
         known = ()  # type: ignore[assignment]
-    names = [each.name for each in known if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
-    free = not known or any(each.kind is each.VAR_KEYWORD for each in known)
+    names = [
+        argument.name for argument in known if argument.kind not in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD)
+    ]
+    free = not known or any(argument.kind is argument.VAR_KEYWORD for argument in known)
     if not free and (unknown := sorted(arguments.keys() - set(names))):
         raise Refusal(f"{name} takes no {unknown[0]!r}; its arguments: {', '.join(names) or 'none'}")
     return factory(**arguments)
 
 
 class Team:
-    """A copy of an environment, whose results go to a row of shared memory.
-
-    Attributes:
-        env: The environment.
-        codecs: Of each agent, those of a group one after the other.
-        names: Of the agents in the environment.
-    """
+    """A copy of an environment, whose results go to a row of shared memory; agents of a group follow each other."""
 
     def __init__(self, env: Any) -> None:
         self.env = env
         names = {str(agent): agent for agent in env.possible_agents}  # agents may be numbers
         if not names:
             raise Refusal("it has no agents; expected possible_agents with at least one: list all of them")
-        each = {
+        codecs = {
             name: Codec(name, env.observation_space(agent), env.action_space(agent)) for name, agent in names.items()
         }
-        if len({codec.choices > 0 for codec in each.values()}) > 1:
-            moving = next(name for name, codec in each.items() if codec.choices)
+        if len({codec.choices > 0 for codec in codecs.values()}) > 1:
+            moving = next(name for name, codec in codecs.items() if codec.choices)
             raise Refusal(
                 f"{moving} chooses moves and others act continuously; expected one kind for all: let action_space be a "
                 "Box for each, and read a move from the sign of a number"
             )
-        groups = groups_by_name({name: (codec.obs, codec.action, codec.choices) for name, codec in each.items()})
-        self.codecs = [each[name] for members in groups.values() for name in members]
+        groups = groups_by_name({name: (codec.obs, codec.action, codec.choices) for name, codec in codecs.items()})
+        self.codecs = [codecs[name] for members in groups.values() for name in members]
         self.names = [names[codec.agent] for codec in self.codecs]
         self.groups = [group for group, members in groups.items() for _ in members]
         self.live: list[int] = []
@@ -279,7 +350,7 @@ class Team:
         going, seen = [], []
         for number in self.live:
             name = self.names[number]
-            if any(name not in each for each in (rewards, terminations, truncations)):
+            if any(name not in result for result in (rewards, terminations, truncations)):
                 raise Refusal(
                     f"step returned no reward or end of {name}, which had not ended; expected those of every agent "
                     "that goes on: keep the agent, and set terminated when it leaves"
@@ -337,7 +408,7 @@ def _attribute(env: Any, name: str) -> Any:
     for _ in range(20):
         if (value := getattr(env, name, None)) is not None:
             return value
-        inner = next((getattr(env, each) for each in ("env", "aec_env", "par_env") if hasattr(env, each)), None)
+        inner = next((getattr(env, key) for key in ("env", "aec_env", "par_env") if hasattr(env, key)), None)
         if inner is None:
             return None
         env = inner

@@ -18,12 +18,12 @@ import socket
 import sys
 import traceback
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from uavlab.core.text import one_line
-from uavlab.workers.description import Rows, rows_in
-from uavlab.workers.spaces import Refusal
+from uavlab.workers.spaces import Refusal, Rows, rows_in
 from uavlab.workers.team import Team, make
 
 LONGEST = 4000  # characters of a traceback, and of what an environment printed
@@ -74,7 +74,7 @@ def main() -> None:
         answer(_failure(error, "make"))
         _close(envs)
         return
-    answer({"description": description.as_json()})
+    answer({"description": asdict(description)})
     for line in lines:
         if rows is None and task["memory"] is not None:  # not before the description was compared, which fits it
             rows = rows_in(mmap.mmap(task["memory"], 0), description, task["copies"])
@@ -121,9 +121,8 @@ def _failure(error: BaseException, doing: str) -> dict[str, Any]:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "uavlab/workers" not in frame.filename]
     place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     trace = "".join(traceback.format_exception(error))[-LONGEST:]
-    return {
-        "raised": f"{type(error).__name__}: {text}"[:500] + place, "doing": doing, "printed": printed, "trace": trace
-    }  # fmt: skip
+    raised = f"{type(error).__name__}: {text}"[:500] + place
+    return {"raised": raised, "doing": doing, "printed": printed, "trace": trace}
 
 
 def _end_group_with(alive: int, connection: int) -> None:

@@ -15,8 +15,7 @@ from uavlab.benchmarks import compare
 from uavlab.benchmarks.compare import CYCLES, PARTS, Call, loading_calls
 from uavlab.experiment.config import Config, configure
 from uavlab.profiling.timing import ratio, time_call, time_in_turn
-from uavlab.telemetry.loaders import ItemDataset
-from uavlab.telemetry.window_source import WindowCollector
+from uavlab.telemetry.window_source import ItemDataset, WindowCollector
 from uavlab_lab.claims.gpu import device_share
 from uavlab_lab.claims.measures import Bench, Estimate, measure, once
 from uavlab_lab.suites.telemetry import FLIGHTS, raw_bytes

@@ -16,9 +16,9 @@ from uavlab.experiment.config import Device
 from uavlab.experiment.policy import TrainedPolicy
 from uavlab.telemetry import dataset, flights, metrics
 from uavlab.telemetry.dataset import HIDDEN, FlightDataset
-from uavlab.telemetry.physics import residuals
+from uavlab.telemetry.flights import Telemetry
+from uavlab.telemetry.forecaster import residuals
 from uavlab.telemetry.predict import COLUMNS, OWN_UNITS, Prediction, require_task
-from uavlab.telemetry.task import Telemetry
 from uavlab_lab.plots.style import DARK, blank, color, pale, short
 
 SHIPPED = ROOT / "figures" / "telemetry"

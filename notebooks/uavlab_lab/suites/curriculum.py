@@ -13,13 +13,12 @@ from typing import Any
 from torch import Tensor
 
 from uavlab.benchmarks.registry import Option, Record, suite
-from uavlab.core.curriculum import Curriculum
 from uavlab.core.errors import ConfigError
 from uavlab.core.text import quote
 from uavlab.experiment import presets as catalogue
 from uavlab.experiment import scores
 from uavlab.experiment.config import Config, Device, configure
-from uavlab.experiment.curriculum import Progression, progression
+from uavlab.experiment.curriculum import Curriculum, Progression, progression
 from uavlab.experiment.names import require_preset
 from uavlab.experiment.policy import TrainedPolicy
 from uavlab.experiment.run import Run

@@ -9,8 +9,7 @@ from uavlab.experiment import build
 from uavlab.experiment.config import Device, RunConfig, configure
 from uavlab.profiling.timing import ratio, time_in_turn
 from uavlab.telemetry.dataset import ROW, FlightDataset
-from uavlab.telemetry.loaders import DiskDataset
-from uavlab.telemetry.window_source import WindowCollector
+from uavlab.telemetry.window_source import DiskDataset, WindowCollector
 
 ONE_WORKER = {"loader": "per_item", "workers": 1}
 PATHS: Mapping[str, Mapping[str, Any]] = {

@@ -14,9 +14,9 @@ from uavlab.core.cards import Html
 from uavlab.core.types import EnvSpec, Group
 from uavlab.experiment import run_dir, run_state
 from uavlab.experiment.config import Config, configure
+from uavlab.experiment.diagnostics import Finding
 from uavlab.experiment.policy import TeamPolicy, TrainedPolicy
 from uavlab.experiment.run import Run
-from uavlab.experiment.symptoms import Finding
 from uavlab.runtime.toggles import TOGGLES
 
 

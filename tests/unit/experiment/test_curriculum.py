@@ -10,13 +10,12 @@ import pytest
 import torch
 
 from tests.support.fixtures_config import sizes, stop_and_resume, tiny, train_run
-from uavlab.core.curriculum import Fallback, Position, Stage
 from uavlab.core.errors import ConfigError
 from uavlab.envs.leader_follower.env import LeaderFollower
-from uavlab.experiment import curriculum, schedules
+from uavlab.experiment import curriculum, diagnostics
 from uavlab.experiment import run as module
 from uavlab.experiment.config import configure
-from uavlab.experiment.curriculum import Progression, parse
+from uavlab.experiment.curriculum import Fallback, Position, Progression, Stage, parse
 from uavlab.experiment.run import Run
 from uavlab.experiment.schedules import gradient_steps
 from uavlab.replay.buffer import ByStage
@@ -172,7 +171,7 @@ def test_alarms_know_when_each_seed_came_to_its_stage(scripted: None, monkeypatc
         calls.append([*since])
         return ""
 
-    monkeypatch.setattr(schedules, "went_off", watch)
+    monkeypatch.setattr(diagnostics, "went_off", watch)
     train_run(tiny(**SCRIPT, alarms=[{"figure": "alpha", "above": 9.0}]))
     assert (calls[0], [2, 2] in calls, calls[-1]) == ([0, 0], True, [2, 8])
 

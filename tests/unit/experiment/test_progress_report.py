@@ -7,13 +7,13 @@ import pytest
 from tests.support.fixtures_config import sizes, tiny, train_run
 from uavlab.core.errors import TrainingWarning
 from uavlab.experiment.config import configure
-from uavlab.experiment.progress_bar import changes, progress_report
+from uavlab.experiment.diagnostics import median_changes, progress_report
 from uavlab.experiment.run import Run
 
 
 def test_medians_before_and_after() -> None:
     before, after = [{"a": 1.0, "b": 5.0}, {"a": 3.0}, {"a": 2.0}], [{"a": 9.0}, {"a": 100.0}, {"a": 8.0, "c": 7.0}]
-    assert changes(before, after, ["a", "b", "c", "d"]) == ["a 2 -> 9", "c 7"]  # b was not measured again
+    assert median_changes(before, after, ["a", "b", "c", "d"]) == ["a 2 -> 9", "c 7"]  # b was not measured again
 
 
 def test_rows_of_the_interval_alone_are_compared() -> None:

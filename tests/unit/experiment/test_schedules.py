@@ -66,7 +66,7 @@ def test_an_alarm_warns_is_recorded_and_may_end_the_run(tmp_path: Path) -> None:
     for _ in resumed.train():
         pass
     assert resumed.number == 8
-    assert resumed.schedules.alarms == stored  # both stayed beyond their limits, so neither goes off again
+    assert resumed.alarms == stored  # both stayed beyond their limits, so neither goes off again
 
 
 def test_an_alarm_of_a_figure_that_no_row_has_is_warned_of_once() -> None:

@@ -14,10 +14,10 @@ import pytest
 from tests.support.fixtures_config import sizes
 from uavlab.core.errors import TrainingWarning
 from uavlab.core.symptoms import Symptoms
-from uavlab.experiment import symptoms
+from uavlab.experiment import diagnostics
 from uavlab.experiment.config import Config, configure
+from uavlab.experiment.diagnostics import Finding, Point, changes, findings, parse, quarters
 from uavlab.experiment.run import Run
-from uavlab.experiment.symptoms import Finding, Point, changes, findings, parse, quarters
 
 Shape = Callable[[int], float]  # from an update to a value
 Rows = list[dict[str, Any]]
@@ -214,20 +214,20 @@ MUTANTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_wrong_threshold_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for constant, value in MUTANTS[name].items():
-        assert hasattr(symptoms, constant)
-        monkeypatch.setattr(symptoms, constant, value)
+        assert hasattr(diagnostics, constant)
+        monkeypatch.setattr(diagnostics, constant, value)
     assert verdicts() != EXPECTED
 
 
 def test_an_inverted_rule_and_a_window_too_short_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(symptoms, "min", max, raising=False)  # one piece near the maximum suffices
+        patch.setattr(diagnostics, "min", max, raising=False)  # one piece near the maximum suffices
         assert verdicts() != EXPECTED
     with monkeypatch.context() as patch:
-        patch.setattr(symptoms, "median", lambda values: list(values)[-1])  # single rows, which may be far off
+        patch.setattr(diagnostics, "median", lambda values: list(values)[-1])  # single rows, which may be far off
         assert verdicts() != EXPECTED
     with monkeypatch.context() as patch:
-        patch.setattr(symptoms, "changes", lambda curve: [-each for each in changes(curve)])
+        patch.setattr(diagnostics, "changes", lambda curve: [-each for each in changes(curve)])
         assert verdicts() != EXPECTED
 
 
@@ -319,10 +319,10 @@ class TestCurves:
     def test_a_slow_rise_is_a_trend(self) -> None:
         values = [-0.14, 0.23, 0.08, 0.29, 0.4, 0.36, 0.3, 0.24, 0.43, 0.69]
         *quarterly, trend = changes([Point(at, value) for at, value in enumerate(values)])
-        assert max(quarterly) < symptoms.NOISE < trend
+        assert max(quarterly) < diagnostics.NOISE < trend
 
     def test_a_straight_line_moves(self) -> None:
-        assert changes([Point(at, float(at)) for at in range(12)])[-1] > symptoms.NOISE
+        assert changes([Point(at, float(at)) for at in range(12)])[-1] > diagnostics.NOISE
 
 
 def recorded() -> Iterator[tuple[str, list[float]]]:
@@ -401,7 +401,7 @@ class TestRun:
     def test_results_are_the_same_without_rules(self, monkeypatch: pytest.MonkeyPatch) -> None:
         run = Run(hot())
         assert len(train(run)) == 1
-        monkeypatch.setattr(symptoms, "RULES", {})
+        monkeypatch.setattr(diagnostics, "RULES", {})
         other = Run(hot())
         assert train(other) == []
         assert run.digest == other.digest

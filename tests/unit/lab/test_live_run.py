@@ -11,7 +11,7 @@ from tests.support.fixtures_mapping import TINY_MISSION
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Progress
-from uavlab.telemetry.task import Telemetry
+from uavlab.telemetry.flights import Telemetry
 from uavlab_lab import live_run
 from uavlab_lab.headless.strip_outputs import FIGURE
 from uavlab_lab.live_run import describe, training_curves

@@ -2,8 +2,7 @@
 
 import torch
 
-from uavlab.core.curriculum import Fallback
-from uavlab.experiment.curriculum import parse
+from uavlab.experiment.curriculum import Fallback, parse
 from uavlab.testing import check_env
 from uavlab_lab.lessons import landing
 from uavlab_lab.lessons.landing import CURRICULUM, Landing, State

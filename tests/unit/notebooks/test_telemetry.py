@@ -14,8 +14,8 @@ from uavlab.experiment.policy import TrainedPolicy
 from uavlab.experiment.run import Run
 from uavlab.telemetry import dataset, flights, predict
 from uavlab.telemetry.dataset import FlightDataset
+from uavlab.telemetry.flights import Telemetry
 from uavlab.telemetry.predict import COLUMNS, Prediction
-from uavlab.telemetry.task import Telemetry
 from uavlab_lab.lessons import telemetry as hidden
 
 

@@ -17,7 +17,7 @@ from uavlab.telemetry import dataset, window_source
 from uavlab.telemetry import flights as fleet
 from uavlab.telemetry.build import check_logs
 from uavlab.telemetry.dataset import FEATURES, FlightDataset, Windows
-from uavlab.telemetry.task import Telemetry
+from uavlab.telemetry.flights import Telemetry
 
 LOADERS: tuple[window_source.Loader, ...] = ("device", "stream", "per_item")
 ROWS = {number: 300 + 20 * number for number in range(4)}

@@ -16,8 +16,8 @@ from uavlab.core.errors import FileError, ResourceError
 from uavlab.telemetry import flights as fleet
 from uavlab.telemetry import window_source
 from uavlab.telemetry.dataset import HIDDEN
+from uavlab.telemetry.flights import Telemetry
 from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, QUATERNION, TRUTH
-from uavlab.telemetry.task import Telemetry
 
 CPU = torch.device("cpu")
 

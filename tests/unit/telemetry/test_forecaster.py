@@ -23,9 +23,10 @@ from uavlab.telemetry.forecaster import (
     flatten_targets,
     network,
     predictor,
+    residuals,
+    rotate_windows,
     target_scale,
 )
-from uavlab.telemetry.physics import residuals, rotate_windows
 
 WINDOW, HORIZON, N = 52, 2, 5
 SHAPE = (WINDOW, HORIZON)

@@ -15,9 +15,9 @@ from torch import Tensor
 from tests.support.fixtures_telemetry import input_scale, random_dataset
 from uavlab.core.errors import ResourceError
 from uavlab.core.types import Scale, leaves, tree_map
-from uavlab.telemetry import loaders
+from uavlab.telemetry import window_source
 from uavlab.telemetry.dataset import FEATURES, FlightDataset, make_scale, window_starts
-from uavlab.telemetry.loaders import BLOCK, FIELDS, DiskDataset, ItemDataset, load_batches
+from uavlab.telemetry.window_source import BLOCK, FIELDS, DiskDataset, ItemDataset, load_batches
 
 ROOT = Path(__file__).parents[3]
 
@@ -43,7 +43,7 @@ def write(folder: Path | None) -> DiskDataset:
 @pytest.fixture(params=[BLOCK, 180, 64, 7])
 def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """More rows than there are, exactly as many, and parts of them."""
-    monkeypatch.setattr(loaders, "BLOCK", request.param)
+    monkeypatch.setattr(window_source, "BLOCK", request.param)
     return request.param
 
 
@@ -70,7 +70,7 @@ def test_statistics_equal_those_of_memory(tmp_path: Path, block: int, fields: tu
 
 def test_statistics_of_large_numbers_keep_their_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Squares of 1e5 with a spread of 1 would lose it in single precision, and means of blocks differ."""
-    monkeypatch.setattr(loaders, "BLOCK", 100)
+    monkeypatch.setattr(window_source, "BLOCK", 100)
     flights = random_dataset(950)
     flights.inputs.add_(1e5).add_(torch.linspace(0, 3, 950)[:, None])
     files = DiskDataset(tmp_path)
@@ -95,7 +95,7 @@ def test_inputs_are_normalised_in_their_place(tmp_path: Path, block: int) -> Non
 
 
 def test_no_more_than_a_block_is_read_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loaders, "BLOCK", 20)
+    monkeypatch.setattr(window_source, "BLOCK", 20)
     files, sizes = DiskDataset(tmp_path), []
     files.append(random_dataset(210))
     read_into = DiskDataset._read_into
@@ -184,13 +184,13 @@ def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
 
 
 def test_where_the_last_file_fails_the_others_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    create, files = loaders.tempfile.TemporaryFile, []
+    create, files = window_source.tempfile.TemporaryFile, []
 
     def two(**where: object) -> object:
         files.append(create(**where) if len(files) < 2 else full())  # type: ignore[call-overload]
         return files[-1]
 
-    monkeypatch.setattr(loaders.tempfile, "TemporaryFile", two)
+    monkeypatch.setattr(window_source.tempfile, "TemporaryFile", two)
     with pytest.raises(ResourceError, match=r"no flights can be kept \(No space left on device\);"):
         DiskDataset(tmp_path)
     assert [file.closed for file in files] == [True, True]
@@ -282,7 +282,7 @@ def test_workers_in_a_cycle_end_by_themselves(broken: bool, monkeypatch: pytest.
     """The mutant: queues that are closed first, so that each worker is waited for, 5 s if not less, and killed."""
     monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.1 if broken else 60)
     if broken:
-        monkeypatch.setattr(loaders, "finalize", lambda *given: None)
+        monkeypatch.setattr(window_source, "finalize", lambda *given: None)
     before, killed = set(multiprocessing.active_children()), []
     batches = load_batches(items(), ([k] for k in range(9)), 1, pin=False)
     next(batches)

@@ -19,9 +19,8 @@ from uavlab.experiment.config import configure
 from uavlab.telemetry import metrics
 from uavlab.telemetry.dataset import FEATURES, HIDDEN, window_starts
 from uavlab.telemetry.forecaster import TARGETS, flatten_targets
-from uavlab.telemetry.loaders import DiskDataset
 from uavlab.telemetry.metrics import KINDS, METRICS, by_target, figures, predict_windows, summary
-from uavlab.telemetry.window_source import DataSplit, Flights, Loader, load_split
+from uavlab.telemetry.window_source import DataSplit, DiskDataset, Flights, Loader, load_split
 
 WINDOW, HORIZON, STRIDE = 12, 3, 2
 SHAPE = (WINDOW, HORIZON)

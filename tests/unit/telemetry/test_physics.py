@@ -9,9 +9,9 @@ from torch import Tensor
 from tests.support.fixtures_telemetry import input_scale, simulated_flights
 from uavlab.core.rng import Streams
 from uavlab.core.types import Scale, leaves, tree_map
-from uavlab.telemetry import physics
+from uavlab.telemetry import forecaster, simulation
 from uavlab.telemetry.dataset import FEATURES, HIDDEN, MOTORS, FlightDataset, Windows, concatenate
-from uavlab.telemetry.physics import (
+from uavlab.telemetry.forecaster import (
     EAST,
     LEAST_LAG,
     MEMORY,
@@ -22,9 +22,7 @@ from uavlab.telemetry.physics import (
     residuals,
     rotate_windows,
 )
-from uavlab.telemetry.simulation import flights
-from uavlab.telemetry.simulation.flights import WAVE_NOISE, aggressive
-from uavlab.telemetry.simulation.quadrotor import Hidden, Quadrotor
+from uavlab.telemetry.simulation import WAVE_NOISE, Hidden, Quadrotor, aggressive
 
 NOISE = ("ACCELEROMETER", "GYROSCOPE", "VELOCITY", "VOLTAGE", "POSITION", "ATTITUDE", "CURRENT")
 RUNS, COUNT, WINDOW = 3, 260, 60
@@ -40,18 +38,18 @@ def noiseless() -> tuple[Tensor, Tensor]:
     """Windows of flights without any noise whose truth never changes, and that truth; references jump now and then."""
     with pytest.MonkeyPatch.context() as patch:
         for name in NOISE:
-            patch.setattr(flights, name, 0.0)
-        patch.setattr(flights, "HOLD", 1)
+            patch.setattr(simulation, name, 0.0)
+        patch.setattr(simulation, "HOLD", 1)
         rng = Streams(range(RUNS), dtype=torch.float64)
-        time = torch.arange(COUNT, dtype=torch.float64) / flights.RATE
-        once = rng.uniform("once", flights.ONCE)
+        time = torch.arange(COUNT, dtype=torch.float64) / simulation.RATE
+        once = rng.uniform("once", simulation.ONCE)
         once[:, 6:9] = 0.5  # an accelerometer without bias
         aim = aggressive(rng.uniform("waves", WAVE_NOISE), time)
         jumps = rng.normal("jumps", COUNT // 10, 3).repeat_interleave(10, 1)
         one = torch.ones(RUNS, COUNT, dtype=torch.float64)
         truth = Hidden(torch.stack([3 * one, -2 * one], -1), 0.3 * one, 0.5 * one, 0.04 * one, 0.04 * one)
         aim = replace(aim, pos=aim.pos + 0.3 * jumps)
-        columns = flights.fly(rng, Quadrotor(), aim, truth, once)
+        columns = simulation.fly(rng, Quadrotor(), aim, truth, once)
         logs = [{name: column[run] for name, column in columns.items()} for run in range(RUNS)]
     dataset = concatenate(logs)
     starts = [run * COUNT + end - WINDOW for run in range(RUNS) for end in ENDS]
@@ -285,7 +283,7 @@ def test_lengths_stay_and_so_does_all_that_is_not_horizontal() -> None:
     assert torch.equal(result.tracking_error[..., 2], rows.tracking_error[..., 2])
 
 
-ROTATE = physics._rotate
+ROTATE = forecaster._rotate
 
 
 def check_physics(share_of_turn: float) -> None:
@@ -313,7 +311,7 @@ def test_physics_does_not_know_where_north_is(part: float) -> None:
     ids=["features the other way", "wind the other way", "wind not at all"],
 )
 def test_a_wrong_turn_is_caught(monkeypatch: pytest.MonkeyPatch, name: str, broken: object) -> None:
-    monkeypatch.setattr(physics, name, broken)
+    monkeypatch.setattr(forecaster, name, broken)
     with pytest.raises(AssertionError):
         check_physics(0.1)
 

@@ -17,9 +17,9 @@ from uavlab.experiment import policy
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 from uavlab.telemetry import dataset, flights
+from uavlab.telemetry.flights import Telemetry
 from uavlab.telemetry.metrics import figures
 from uavlab.telemetry.predict import COLUMNS, Prediction, predict, predict_log, require_task, summary, write_csv
-from uavlab.telemetry.task import Telemetry
 
 
 @pytest.fixture(scope="module")

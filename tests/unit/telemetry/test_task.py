@@ -4,7 +4,7 @@ import pytest
 
 from uavlab.core.errors import ConfigError
 from uavlab.experiment.config import configure
-from uavlab.telemetry.task import Telemetry
+from uavlab.telemetry.flights import Telemetry
 
 
 def test_the_task_is_known_by_its_name() -> None:

@@ -17,12 +17,18 @@ from uavlab.runtime import oom_retry
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.stage_timer import Monitor
 from uavlab.runtime.toggles import Toggles
-from uavlab.telemetry import dataset, loaders, window_source
+from uavlab.telemetry import dataset, window_source
 from uavlab.telemetry import flights as fleet
 from uavlab.telemetry.dataset import FEATURES, HIDDEN, TRACKING_ERROR, FlightDataset
-from uavlab.telemetry.loaders import DiskDataset
-from uavlab.telemetry.task import Telemetry
-from uavlab.telemetry.window_source import DataSplit, Loader, WindowCollector, WindowsConfig, load_split
+from uavlab.telemetry.flights import Telemetry
+from uavlab.telemetry.window_source import (
+    DataSplit,
+    DiskDataset,
+    Loader,
+    WindowCollector,
+    WindowsConfig,
+    load_split,
+)
 
 CPU = torch.device("cpu")
 LOADERS = ("device", "stream", "per_item")
@@ -121,13 +127,13 @@ def test_an_option_changes_how_many_batches_are_drawn_ahead_and_a_run_goes_on_wi
 
 def test_processes_are_started_anew_after_each_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     passes: list[int] = []
-    whole = loaders.DataLoader
+    whole = window_source.DataLoader
 
     def loader(*given: Any, **options: Any) -> Any:
         passes.append(options["num_workers"])
         return whole(*given, **options)
 
-    monkeypatch.setattr(loaders, "DataLoader", loader)
+    monkeypatch.setattr(window_source, "DataLoader", loader)
     windows = new_source("per_item", options={"persistent_workers": False})
     length = len(windows.starts) // 12
     draw(windows, 2 * length)

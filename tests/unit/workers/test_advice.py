@@ -15,8 +15,7 @@ from tests.support.foreign import CLOSED, Fleet, NoSeed, Spot, acting_in, legacy
 from tests.support.strangers import Hill, Meadow, huge
 from uavlab.core.errors import ConfigError
 from uavlab.experiment.external_names import parse
-from uavlab.workers.description import memory_bytes, rows_in
-from uavlab.workers.spaces import Refusal
+from uavlab.workers.spaces import Refusal, memory_bytes, rows_in
 from uavlab.workers.team import Adapter, Team, make
 
 HERE = "tests.support.foreign"

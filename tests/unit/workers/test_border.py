@@ -11,9 +11,8 @@ from tests.support.registries import registered
 from uavlab.core.errors import ConfigError, FallbackWarning
 from uavlab.core.registry import ENVIRONMENTS
 from uavlab.workers.cache import close_all
-from uavlab.workers.description import GOES_ON, TRUNCATED, UNSEEN
 from uavlab.workers.registration import external
-from uavlab.workers.spaces import Refusal
+from uavlab.workers.spaces import GOES_ON, TRUNCATED, UNSEEN, Refusal
 from uavlab.workers.team import Adapter, Team, make
 
 HERE = "tests.support.foreign"

@@ -131,12 +131,12 @@ def test_worlds_of_a_lost_worker_are_rebuilt_with_one_warning(cache: Cache) -> N
     bring(plain, same)
     bring(cache, mine, [1, 1, 1])
     bring(plain, same, [1, 1, 1])
-    cache.workers.each[1].process.kill()  # type: ignore[union-attr]
+    cache.workers.members[1].process.kill()  # type: ignore[union-attr]
     with pytest.warns(FallbackWarning, match=r"worker 1 was started again, because it ended with signal 9"):
         obs = bring(cache, mine, [0, 1, 0])
     assert np.array_equal(obs, bring(plain, same, [0, 1, 0]))
     assert (cache.counts["restarts"], cache.counts["rebuilt"]) == (1, 2)
-    cache.workers.each[0].process.kill()  # type: ignore[union-attr]
+    cache.workers.members[0].process.kill()  # type: ignore[union-attr]
     assert np.array_equal(bring(cache, mine, [0, 1, 0]), bring(plain, same, [0, 1, 0]))  # silently
     plain.close()
 
@@ -152,7 +152,7 @@ def test_workers_that_are_lost_one_after_the_other_in_one_step(cache: Cache, mon
 
     def run_and_kill(workers: Workers, pairs: Any, timeout_s: float) -> Any:
         if workers is cache.workers and kills and (number := kills.pop(0)) is not None:
-            workers.each[number].close()
+            workers.members[number].close()
             result = run(workers, pairs, timeout_s)
             return {**result[0], number: "killed"}, result[1]
         return run(workers, pairs, timeout_s)
@@ -269,7 +269,7 @@ def test_environments_with_equal_settings_share_their_workers() -> None:
     assert first is second
     assert cache_for(origin, first.description, 2, 8, 30.0) is not first
     first.bring([Line(0, 0).start()])
-    process = first.workers.each[0].process  # type: ignore[union-attr]
+    process = first.workers.members[0].process  # type: ignore[union-attr]
     close_all()
     assert process.poll() is not None
     first.bring([Line(0, 0).start()])  # they start again

@@ -1,11 +1,11 @@
 """Descriptions survive JSON, and arrays in shared memory neither overlap nor exceed it."""
 
 import mmap
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 
-from uavlab.workers.description import Agent, Description, difference, memory_bytes, rows_in
+from uavlab.workers.spaces import Agent, Description, difference, memory_bytes, rows_in
 
 MOVES = Description((Agent("a", "a", 3, 0, 2), Agent("b", "b", 5, 0, 4)), 25, False)
 ACTS = Description((Agent("a", "a", 3, 2, 0),), None, True)
@@ -13,7 +13,7 @@ ACTS = Description((Agent("a", "a", 3, 2, 0),), None, True)
 
 def test_a_description_survives_json() -> None:
     for each in (MOVES, ACTS):
-        assert Description.from_json(each.as_json()) == each
+        assert Description.from_json(asdict(each)) == each
     assert (MOVES.widest("obs"), MOVES.widest("choices"), ACTS.widest("action")) == (5, 4, 2)
 
 

@@ -40,7 +40,7 @@ from uavlab.experiment.external_names import parse
 from uavlab.workers.processes import Workers, describe
 origin = parse("tests.support.strangers:Meadow,fault=hang,at=1")
 workers = Workers(origin, describe(origin), 2, 4)
-print(*[worker.process.pid for worker in workers.each], flush=True)
+print(*[worker.process.pid for worker in workers.members], flush=True)
 workers.run({0: 1, 1: 1}, 30)
 workers.run({0: None}, 600)
 """
@@ -124,12 +124,12 @@ def test_a_worker_that_is_lost_is_replaced(fault: str, why: str) -> None:
     with started(f"Meadow,fault={fault},at=1") as workers:
         workers.run({0: 1, 1: 1}, 30)
         workers.rows.action[:] = 1
-        before = workers.each[0].process.pid
+        before = workers.members[0].process.pid
         gone, failures = workers.run({0: None, 1: None}, 0.5)
         assert [re.fullmatch(why, text) is not None for text in gone.values()] == [True, True]
         assert failures == []
         workers.restart(0)
-        assert workers.each[0].process.pid != before
+        assert workers.members[0].process.pid != before
         assert not alive(before)
         assert workers.run({0: 5, 2: 6}, 30) == ({}, [])
 
@@ -150,15 +150,15 @@ def test_making_copies_takes_longer_than_steps(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_killed_worker_is_noticed_by_its_signal() -> None:
     with started("Meadow", 1) as workers:
-        os.kill(workers.each[0].process.pid, signal.SIGKILL)
+        os.kill(workers.members[0].process.pid, signal.SIGKILL)
         assert workers.run({0: 1}, 30)[0] == {0: "it ended with signal 9"}
 
 
 def test_a_worker_that_is_killed_while_it_starts_is_started_again() -> None:
     with started("Meadow", 1) as workers:
-        workers.each[0].close()
-        workers.each[0] = workers._start()
-        os.kill(workers.each[0].process.pid, signal.SIGKILL)
+        workers.members[0].close()
+        workers.members[0] = workers._start()
+        os.kill(workers.members[0].process.pid, signal.SIGKILL)
         workers._await(0)
         assert workers.run({0: 1}, 30) == ({}, [])
 
@@ -185,7 +185,7 @@ def test_a_worker_imports_neither_torch_nor_what_needs_it() -> None:
 
 def test_closing_ends_all_processes() -> None:
     with started("Meadow") as workers:
-        processes = [worker.process.pid for worker in workers.each]
+        processes = [worker.process.pid for worker in workers.members]
         assert [alive(process) for process in processes] == [True, True]
     assert [alive(process) for process in processes] == [False, False]
 
@@ -242,7 +242,7 @@ def test_what_a_lost_worker_started_ends(replace_it: bool, tmp_path: Path) -> No
     log = tmp_path / "log"
     with started(f"Simulator,log={log}", 1) as workers:
         workers.run({0: 1}, 30)
-        workers.each[0].process.kill()
+        workers.members[0].process.kill()
         if replace_it:
             workers.restart(0)
             assert gone(pids(log)[:2])

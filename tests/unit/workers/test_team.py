@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.strangers import Hill, Meadow
-from uavlab.workers.description import GOES_ON, TERMINATED, TRUNCATED, Rows, memory_bytes, rows_in
-from uavlab.workers.spaces import Refusal
+from uavlab.workers.spaces import GOES_ON, TERMINATED, TRUNCATED, Refusal, Rows, memory_bytes, rows_in
 from uavlab.workers.team import Adapter, Team, horizon_of, make
 
 HERE = "tests.support.strangers"

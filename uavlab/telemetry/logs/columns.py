@@ -109,7 +109,7 @@ def check_unit(unit: str, column: Column, where: str) -> None:
     """Raise a ConfigError for a unit that is unknown or not of the column's quantity."""
     known = UNITS[column.unit]
     if unit not in known:
-        others = [own for own, units in UNITS.items() if unit in units]
+        others = [quantity for quantity, units in UNITS.items() if unit in units]
         problem = f"one of {' and '.join(others)}, not of {column.unit}" if others else f"unknown{suggest(unit, known)}"
         names = f"Known units of {column.name!r}: {', '.join(known)}"
         raise ConfigError(f"{where}: unit {quote(unit)} of {column.name!r} is {problem}. {names}.")

@@ -12,12 +12,11 @@ from jaxtyping import Float64, Shaped
 from uavlab.core.errors import ConfigError
 from uavlab.core.text import one_line
 from uavlab.storage.files import write_text
-from uavlab.telemetry.logs.column_map import ColumnMap, Entry, read_column_map
 from uavlab.telemetry.logs.columns import COLUMNS, FORCE, INPUTS, QUATERNION, TIME, UNITS, Column, convert, guess_unit
 from uavlab.telemetry.logs.log import Log, build_log, duration, read_raw
+from uavlab.telemetry.logs.mapping import MOTORS, TOPICS, ColumnMap, Entry, read_column_map, read_vehicle, usual_map
 from uavlab.telemetry.logs.raw import RawLog, draft_command
 from uavlab.telemetry.logs.ulog_reader import is_ulog
-from uavlab.telemetry.logs.vehicle import MOTORS, TOPICS, read_vehicle, usual_map
 
 HEAD = """\
 # Drafted from {source}. Each line is a guess: correct it, then use it by --mapping.
@@ -212,15 +211,10 @@ WINDS = ("wind", "wind_estimate")  # topics: estimates of a filter; described, b
 
 
 def describe(path: Path, mapping: Path | None = None) -> dict[str, Any]:
-    """Describe a log by JSON values.
+    """Describe a log by JSON values: what it is, rates by topic (or ``table``), columns, and what is missing.
 
     Without a column map, a file with none of the usual names is described unchecked; other files are checked as by
     ``read_log``.
-
-    Returns:
-        ``file``, ``format``, ``duration_s``, ``rates_hz`` by topic (or ``table``), ``columns`` (known ones, and other
-        fields of a table), ``missing`` columns that models need, ``winds`` estimated by PX4, ``others`` (fields that
-        are not numeric), ``facts`` and ``notes``.
     """
     column_map = read_column_map(mapping) if mapping else None
     raw = read_raw(path, column_map, others=True)

@@ -14,11 +14,10 @@ from jaxtyping import Float64
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.text import quote, suggest
 from uavlab.telemetry.logs import csv_reader, ulog_reader
-from uavlab.telemetry.logs.column_map import PLAIN, ColumnMap, Entry
 from uavlab.telemetry.logs.columnar_readers import read_npz, read_parquet
 from uavlab.telemetry.logs.columns import COLUMNS, FORCE, QUATERNION, TIME, UNITS, Column, convert, guess_unit
+from uavlab.telemetry.logs.mapping import PLAIN, ColumnMap, Entry, usual_map
 from uavlab.telemetry.logs.raw import Group, RawLog, draft_command, list_names, quote_name, require_size
-from uavlab.telemetry.logs.vehicle import usual_map
 
 READERS = {
     **{".csv": csv_reader.read, ".tsv": csv_reader.read, ".txt": csv_reader.read},

@@ -59,7 +59,7 @@ class TestRemedies:
         def refused(*given: object) -> None:
             raise RuntimeError("scaled")
 
-        monkeypatch.setattr("uavlab.telemetry.loaders.ItemDataset._normal", refused)
+        monkeypatch.setattr("uavlab.telemetry.window_source.ItemDataset._normal", refused)
         source.next()
         with pytest.raises(RuntimeError, match="scaled"):
             plain.next()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from uavlab.core.curriculum import Curriculum, Fallback, Stage
+from uavlab.experiment.curriculum import Curriculum, Fallback, Stage
 from uavlab_lab.plots import style
 from uavlab_lab.plots.curricula import comparison, rates, timeline
 

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from uavlab.core.errors import ConfigError
-from uavlab.telemetry.logs.column_map import PLAIN, PX4, Entry, read_column_map
 from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, TRUTH, check_unit
-from uavlab.telemetry.logs.vehicle import MOTORS
+from uavlab.telemetry.logs.mapping import MOTORS, PLAIN, PX4, Entry, read_column_map
 
 
 def test_a_mapping_is_read(tmp_path: Path) -> None:

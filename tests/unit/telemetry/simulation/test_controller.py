@@ -7,15 +7,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from uavlab.telemetry.simulation.flights import (
+from uavlab.telemetry.simulation import (
     LEGS,
     PEAK,
     Autopilot,
+    Body,
+    Quadrotor,
     Reference,
     aggressive,
     way_points,
 )
-from uavlab.telemetry.simulation.quadrotor import Body, Quadrotor
 
 VEHICLE = Quadrotor()
 PILOT = Autopilot(VEHICLE)

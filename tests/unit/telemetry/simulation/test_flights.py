@@ -10,21 +10,22 @@ from torch import Tensor
 
 from uavlab.core.rng import Streams
 from uavlab.ops.geometry import conjugate, multiply, rotate
+from uavlab.telemetry import simulation
 from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, TRUTH
-from uavlab.telemetry.simulation import flights
-from uavlab.telemetry.simulation.flights import (
+from uavlab.telemetry.simulation import (
     HOLD,
     ONCE,
     RATE,
     Columns,
     Fleet,
+    Hidden,
+    Quadrotor,
     Reference,
     drift,
     fly,
     gusts,
     levels,
 )
-from uavlab.telemetry.simulation.quadrotor import Hidden, Quadrotor
 
 FLEET = Fleet(300, 360)
 UNSEEN = ("ACCELEROMETER", "VOLTAGE", "CURRENT", "ATTITUDE")  # noise that the autopilot does not see
@@ -45,7 +46,7 @@ def without_noise() -> list[Columns]:
     """Simulate these flights without the noise that the autopilot never sees."""
     with pytest.MonkeyPatch.context() as patch:
         for name in UNSEEN:
-            patch.setattr(flights, name, 0.0)
+            patch.setattr(simulation, name, 0.0)
         return simulate(range(24))
 
 
@@ -202,23 +203,23 @@ def test_every_logged_column_is_as_noisy_as_its_constant_says() -> None:
     assert torch.equal(true_pos, stack(without_noise(), *TRUE))
     new = slice(0, None, HOLD)
     bias = noise(*FORCE).mean(1, keepdim=True)
-    assert spread(noise(*FORCE) - bias) == pytest.approx(flights.ACCELEROMETER, rel=0.05)
-    assert spread(noise("voltage")) == pytest.approx(flights.VOLTAGE, rel=0.05)
-    assert spread(noise("current")) == pytest.approx(flights.CURRENT, rel=0.05)
+    assert spread(noise(*FORCE) - bias) == pytest.approx(simulation.ACCELEROMETER, rel=0.05)
+    assert spread(noise("voltage")) == pytest.approx(simulation.VOLTAGE, rel=0.05)
+    assert spread(noise("current")) == pytest.approx(simulation.CURRENT, rel=0.05)
     wrong = 2 * multiply(stack(several(), *ATTITUDE), conjugate(true_attitude))[..., 1:]  # small angles
-    assert spread(wrong) == pytest.approx(flights.ATTITUDE, rel=0.25)  # drifts for 5 s: few independent numbers
-    assert spread((stack(several(), *POS) - true_pos)[:, new]) == pytest.approx(flights.POSITION, rel=0.1)
+    assert spread(wrong) == pytest.approx(simulation.ATTITUDE, rel=0.25)  # drifts for 5 s: few independent numbers
+    assert spread((stack(several(), *POS) - true_pos)[:, new]) == pytest.approx(simulation.POSITION, rel=0.1)
     velocity = true_pos.double().diff(dim=1) * RATE
     error = (stack(several(), *VEL)[:, 1:] - velocity)[:, HOLD - 1 :: HOLD]
-    assert spread(error) == pytest.approx(flights.VELOCITY, rel=0.1)
+    assert spread(error) == pytest.approx(simulation.VELOCITY, rel=0.1)
     change = multiply(conjugate(true_attitude[:, :-1]), true_attitude[:, 1:]).double()
     rate = 2 * change[..., 1:] / change[..., :1] * RATE
-    assert spread(stack(several(), *GYRO)[:, 1:] - rate) == pytest.approx(flights.GYROSCOPE, rel=0.1)
+    assert spread(stack(several(), *GYRO)[:, 1:] - rate) == pytest.approx(simulation.GYROSCOPE, rel=0.1)
 
 
 def test_accelerometers_are_biased_by_a_little() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flights, "ACCELEROMETER", 0.0)
+        patch.setattr(simulation, "ACCELEROMETER", 0.0)
         seeds = range(3)
         biased = simulate(seeds)
         patch.setattr(Streams, "uniform", unbiased(Streams.uniform))
@@ -267,7 +268,7 @@ def test_vehicles_track_their_references() -> None:
 def test_in_still_air_the_assumed_vehicle_hovers() -> None:
     with pytest.MonkeyPatch.context() as patch:
         for name in (*UNSEEN, "GYROSCOPE", "VELOCITY", "POSITION"):
-            patch.setattr(flights, name, 0.0)
+            patch.setattr(simulation, name, 0.0)
         rng = Streams([0])
         once = torch.full((1, ONCE), 0.5)
         once[:, 5] = 0.25  # nose to the east

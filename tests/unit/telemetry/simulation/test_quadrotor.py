@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from uavlab.telemetry.simulation.quadrotor import GRAVITY, Body, Hidden, Quadrotor
+from uavlab.telemetry.simulation import GRAVITY, Body, Hidden, Quadrotor
 
 VEHICLE = Quadrotor()
 HOVER = math.sqrt(1.2 * 9.81 / 4 / 9.0)  # 2.943 N per motor, of 9 N at most

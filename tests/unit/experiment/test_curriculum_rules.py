@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from uavlab.core import curriculum
-from uavlab.core.curriculum import (
+from uavlab.experiment import curriculum
+from uavlab.experiment.curriculum import (
     ADVANCE,
     Curriculum,
     Fallback,

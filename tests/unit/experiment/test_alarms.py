@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from uavlab.experiment import schedules
-from uavlab.experiment.schedules import Alarm, deviations, went_off
+from uavlab.experiment import diagnostics
+from uavlab.experiment.diagnostics import Alarm, deviations, went_off
 
 
 def texts(alarm: Alarm, values: list[Any]) -> list[str]:
@@ -136,8 +136,8 @@ def test_rows_that_are_judged_would_hide_what_they_show(monkeypatch: pytest.Monk
     values, alarm = [*HEALTHY[:10], *[50.0] * 12], Alarm("loss", rise=10.0, rows=10)
     assert offs(alarm, values) == [20]
 
-    def is_moved(alarm: Alarm, values: Sequence[float]) -> bool:
+    def is_beyond(alarm: Alarm, values: Sequence[float]) -> bool:
         return len(values) >= 20 and all(deviations(each, values) > 10 for each in values[-alarm.rows :])
 
-    monkeypatch.setattr(schedules, "_is_moved", is_moved)
+    monkeypatch.setattr(diagnostics, "is_beyond", is_beyond)
     assert offs(alarm, values) == []

@@ -1,1 +1,0 @@
-"""Simulated quadrotor flights: dynamics, controller, random flights."""
