@@ -232,8 +232,6 @@ class GradientStep:
             steps = torch.zeros((), dtype=torch.float32, device=counter_device)
             moments = (steps, torch.zeros_like(parameter), torch.zeros_like(parameter))
             adam.state[parameter] = dict(zip(MOMENTS, moments, strict=True))
-        self.tensors = {"parameter": [parameter.detach() for parameter in self.parameters]}  # and moments, by name
-        self.tensors |= {key: [adam.state[tensor][key] for _, adam, tensor in self._named] for key in MOMENTS}
         sizes = [sum(parameter.nbytes for parameter in group) for group in groups]
         undo = undo or scaler is not None
         self.behind = torch.zeros(len(self.parameters[0]), device=self.device) if undo and stacked else None
@@ -285,12 +283,18 @@ class GradientStep:
         own = share.to(self.parameters[0]).repeat_interleave(count // len(share))
         self.own_rate = own if self.own_rate is None else self.own_rate.copy_(own)
 
+    def tensors(self, kind: str) -> list[Tensor]:
+        """Return all tensors of a kind: ``parameter``, or a name of ``MOMENTS``."""
+        if kind == "parameter":
+            return [parameter.detach() for parameter in self.parameters]
+        return [adam.state[parameter][kind] for _, adam, parameter in self._named]
+
     def state_dict(self) -> dict[str, Tensor]:
         """Return the parameters and Adam's moments, numbered if there are several, and ``behind`` if it is counted."""
         state = {} if self.behind is None else {"behind": self.behind}
-        for number, (prefix, _, _) in enumerate(self._named):
-            for key, tensors in self.tensors.items():
-                state[f"{prefix}{key}"] = tensors[number]
+        for prefix, adam, parameter in self._named:
+            state[f"{prefix}parameter"] = parameter.detach()
+            state |= {f"{prefix}{key}": adam.state[parameter][key] for key in MOMENTS}
         return state
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:

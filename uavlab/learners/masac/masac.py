@@ -291,8 +291,8 @@ def weigh(data: Transition, ranks: Ranks = ALONE) -> Transition:
         return data
     live = data.live.to(data.reward.dtype)
     weight = live / ranks.mean(live.mean(1, keepdim=True)).clamp_min(1 / (live.shape[1] * ranks.size))
-    moves = not data.action.is_floating_point()
-    action = data.action.masked_fill(~data.live, -1) if moves else mask_actions(data.action, live)
+    ended, moves = ~data.live, not data.action.is_floating_point()
+    action = data.action.masked_fill(ended, -1) if moves else data.action.masked_fill(ended[..., None], 0.0)
     return Weighted(data.obs, action, data.reward, data.next_obs, data.terminated, data.truncated, weight)
 
 
@@ -663,7 +663,7 @@ class MASAC(Learner):
             tables = {} if self.rewards is None else {"rewards.square": self.rewards.square}
             for name, step, count in self._parts():
                 for kind in KINDS:
-                    tables[f"{name}.{kind}"] = self._table(step.tensors[kind], count)
+                    tables[f"{name}.{kind}"] = self._table(step.tensors(kind), count)
             tables["target.parameter"] = self._table(list_tensors(self.target), self.pairs)
         else:
             tables = update.metrics
