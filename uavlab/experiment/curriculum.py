@@ -22,6 +22,7 @@ from torch import Tensor
 
 from uavlab.core.errors import ConfigError, TrainingWarning
 from uavlab.core.protocols import Collector
+from uavlab.core.registry import Settings
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.text import quote
 from uavlab.core.types import differences, leaves, tree_map
@@ -420,7 +421,7 @@ class Progression:
         ]
 
 
-def progression(config: Any, seeds: Sequence[int]) -> Progression | None:
+def progression(config: Settings, seeds: Sequence[int]) -> Progression | None:
     """Return the progression of a run with these settings; None without a curriculum."""
     if config.run.curriculum is None:
         return None

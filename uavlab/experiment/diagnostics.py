@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple
 from annotated_types import Ge, Gt, Le
 
 from uavlab.core.errors import TrainingWarning
-from uavlab.core.registry import Resume
+from uavlab.core.registry import Resume, Settings
 from uavlab.core.symptoms import Range, Symptom, Symptoms
 from uavlab.experiment.settings import settings_of
 from uavlab.experiment.validation import fields_of, problems_of, strict_model
@@ -133,7 +133,7 @@ def alarm_problems(tables: Sequence[Mapping[str, Any]] | None) -> list[str]:
     return problems
 
 
-def check_alarms(rows: Sequence[Row], config: Any, since: Sequence[int]) -> tuple[list[dict[str, Any]], bool]:
+def check_alarms(rows: Sequence[Row], config: Settings, since: Sequence[int]) -> tuple[list[dict[str, Any]], bool]:
     """Warn of alarms that go off with the last row; return update and text of each, and whether one ends the run.
 
     With the first row that holds scores, warn of alarms whose figure no row holds.
@@ -241,7 +241,7 @@ class Seed:
     loss: Curve
 
 
-def findings(rows: Sequence[Row], config: Any) -> list[Finding]:
+def findings(rows: Sequence[Row], config: Settings) -> list[Finding]:
     """Return the symptoms in the rows of a run so far, each with the figures of the first seed that shows it."""
     result = []
     seeds = list(_seeds(rows, config)) if rows else []
@@ -254,7 +254,7 @@ def findings(rows: Sequence[Row], config: Any) -> list[Finding]:
     return result
 
 
-def new_findings(rows: Sequence[Row], config: Any, known: Sequence[Finding]) -> list[Finding]:
+def new_findings(rows: Sequence[Row], config: Settings, known: Sequence[Finding]) -> list[Finding]:
     """Return the symptoms of a run so far that are not yet known, with a warning for each."""
     names = {finding.symptom for finding in known}
     new = [finding for finding in findings(rows, config) if finding.symptom not in names]
@@ -263,7 +263,7 @@ def new_findings(rows: Sequence[Row], config: Any, known: Sequence[Finding]) -> 
     return new
 
 
-def advice(symptom: Symptom, config: Any) -> str:
+def advice(symptom: Symptom, config: Settings) -> str:
     """Return the setting to try against a symptom, such as ``; try alpha=0.1 (now 1)``; empty if none is known."""
     hyper = config.learner
     resumable = {setting.name for setting in settings_of(type(hyper)) if setting.resume is not Resume.NO}
@@ -431,7 +431,7 @@ def _as_random_as_before(seed: Seed) -> bool:
     return abs(last - first) <= SAME * abs(seed.range.high)
 
 
-def _seeds(rows: Sequence[Row], config: Any) -> Iterator[Seed]:
+def _seeds(rows: Sequence[Row], config: Settings) -> Iterator[Seed]:
     watch, run, last = config.task.algorithm.symptoms, config.run, rows[-1]
     shares = [last["update"] / run.updates if run.updates else 0.0]
     shares += [last["seconds"] / (60 * run.minutes)] if run.minutes else []
@@ -453,7 +453,7 @@ def _seeds(rows: Sequence[Row], config: Any) -> Iterator[Seed]:
         )
 
 
-def _range(rows: Sequence[Row], config: Any, seed: int) -> Range | None:
+def _range(rows: Sequence[Row], config: Settings, seed: int) -> Range | None:
     """Return the range of the entropy, up to the largest one under masks of late; None if it is not known, or empty."""
     entropy = config.task.algorithm.symptoms.entropy
     if entropy is None:

@@ -7,7 +7,6 @@ each.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +24,7 @@ class StackedNet:
         """Shapes of one network's weights, layer by layer; outputs come last."""
         raise NotImplementedError
 
-    @cached_property
+    @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """Shapes of one network's pieces in the order of a row: weight and bias, layer by layer."""
         return tuple(shape for weight in self.weights for shape in (weight, (1, weight[-1])))
@@ -72,7 +71,7 @@ class StackedNet:
         bias = bias - (center[..., None, :] @ weight).squeeze(-2)
         return torch.cat([weight.flatten(-2), bias, *rest], -1)
 
-    @cached_property
+    @property
     def sizes(self) -> list[int]:
         """Numbers of one network's pieces."""
         return [math.prod(shape) for shape in self.shapes]
