@@ -5,32 +5,32 @@ from tools import surface
 BUDGETS = {  # lines of Python; a line above one needs a line less elsewhere in the room, or another number and a reason
     "docs": 50,
     "notebooks": 60,
-    "notebooks/uavlab_lab": 11_100,
+    "notebooks/uavlab_lab": 11_090,
     "setup.py": 60,
     "tools": 6_340,
-    "uavlab": 1_410,
-    "uavlab/benchmarks": 1_190,
-    "uavlab/cli": 1_200,
-    "uavlab/collectors": 1_020,
-    "uavlab/core": 2_350,
-    "uavlab/envs": 3_560,
-    "uavlab/experiment": 6_230,
-    "uavlab/interop": 780,
+    "uavlab": 1_360,
+    "uavlab/benchmarks": 1_020,
+    "uavlab/cli": 1_140,
+    "uavlab/collectors": 960,
+    "uavlab/core": 2_110,
+    "uavlab/envs": 3_360,
+    "uavlab/experiment": 6_250,
+    "uavlab/interop": 710,
     "uavlab/lean": 1_090,
-    "uavlab/learners": 2_860,
-    "uavlab/live": 660,
-    "uavlab/nets": 780,
+    "uavlab/learners": 2_830,
+    "uavlab/live": 630,
+    "uavlab/nets": 740,
     "uavlab/ops": 610,
-    "uavlab/profiling": 480,
-    "uavlab/replay": 790,
-    "uavlab/runtime": 2_770,
-    "uavlab/storage": 1_110,
-    "uavlab/sweeps": 1_360,
-    "uavlab/telemetry": 3_890,
-    "uavlab/testing": 1_010,
-    "uavlab/workers": 1_920,
+    "uavlab/profiling": 630,
+    "uavlab/replay": 730,
+    "uavlab/runtime": 2_530,
+    "uavlab/storage": 1_060,
+    "uavlab/sweeps": 1_300,
+    "uavlab/telemetry": 3_760,
+    "uavlab/testing": 980,
+    "uavlab/workers": 1_840,
 }
-PACKAGE, FILES, BESIDE = 37_000, 230, 17_600  # lines and files of ``uavlab``, and lines of all other code but tests
+PACKAGE, FILES, BESIDE = 35_600, 185, 17_600  # lines and files of ``uavlab``, and lines of all other code but tests
 
 
 def excesses(rooms: dict[str, surface.Size]) -> list[str]:
@@ -55,7 +55,7 @@ def test_what_grows_is_told() -> None:
     full = surface.Size(files=1, lines=BUDGETS["uavlab/ops"] + 1, code=0, characters=0)
     assert excesses({"uavlab/ops": full}) == [f"uavlab/ops: {full.lines:,} of {BUDGETS['uavlab/ops']:,}"]
     assert excesses({"uavlab/new": full._replace(lines=1)}) == ["uavlab/new: 1 of 0"]
-    whole = {"uavlab/ops": surface.Size(231, 37_001, 0, 0), "tools": surface.Size(1, 17_601, 0, 0)}
+    whole = {"uavlab/ops": surface.Size(186, 35_601, 0, 0), "tools": surface.Size(1, 17_601, 0, 0)}
     assert [text.partition(":")[0] for text in excesses(whole)] == [
         *("uavlab/ops", "tools", "uavlab as a whole", "files of uavlab", "all other code")
     ]
