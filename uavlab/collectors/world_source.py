@@ -125,6 +125,7 @@ class WorldCollector(Collector):
         return self.env.inexact() if hasattr(self.env, "inexact") else []
 
     def ended(self) -> float | None:
+        """Return how many episodes of a run have ended in the present worlds, as a mean over runs (host sync)."""
         return self.worlds.replaced.sum().item() / self.runs
 
     def tensors_to_check(self) -> CheckedTensors:
