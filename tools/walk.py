@@ -1,19 +1,15 @@
-"""What a reader follows: the frames of one training cycle, and the files that know a setting.
+"""Print what a reader follows: the frames of one training cycle, and the files of the package that name a setting.
 
-    python -m tools.walk                           a cycle of leader_follower_quick, batched and eager
-    python -m tools.walk --set update=loop         another form of it
-    python -m tools.walk --lines                   each call, indented by its depth
+    python -m tools.walk        a cycle of leader_follower_quick, batched and eager; the setting is ``batch``
 
-A frame is a call of a function of ``uavlab``; a move is a call into another file than that of the call before it. The
-cycle is one whose functions were all called before, so that nothing is built or checked for the first time.
+A frame is a call of a function of ``uavlab``; a move is a call in another file than that of the call before it. The
+cycle is one whose functions were all called before, so that nothing is built for the first time.
 """
 
-import argparse
 import ast
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
@@ -21,108 +17,65 @@ from typing import Any
 
 import uavlab
 from uavlab.experiment import build
-from uavlab.experiment.config import configure, parse_setting
+from uavlab.experiment.config import configure
 from uavlab.training import make_cycle
 
 PACKAGE = Path(uavlab.__file__).parent
-PRESET, SMALL = "leader_follower_quick", {"worlds": 4, "batch": 32, "learning_starts": 64}
-WARM_UP = 3
+SMALL = {"worlds": 4, "batch": 32, "learning_starts": 64}
+WARM_UP = 3  # cycles
 
 
-@dataclass
-class Walk:
-    """Calls of functions of the package, in order."""
-
-    calls: list[tuple[int, str, str]] = field(default_factory=list)  # depth, file, function
-
-    @property
-    def files(self) -> Counter[str]:
-        """How often a function of each file was called."""
-        return Counter(file for _, file, _ in self.calls)
-
-    @property
-    def moves(self) -> int:
-        """How often a call is in another file than the call before it."""
-        files = [file for _, file, _ in self.calls]
-        return sum(before != after for before, after in pairwise(files))
-
-    def __str__(self) -> str:
-        """Return frames, files, moves and depth as text."""
-        deepest = max((depth for depth, _, _ in self.calls), default=0)
-        return f"{len(self.calls)} frames, {len(self.files)} files, {self.moves} moves, deepest {deepest}"
-
-
-def walk(function: Callable[[], Any]) -> Walk:
-    """Call a function and record the functions of the package that it calls."""
-    result, depth = Walk(), 0
+def walk(function: Callable[[], Any]) -> list[str]:
+    """Call a function, and return the file of each call of a function of the package, in order."""
+    files: list[str] = []
 
     def profile(frame: FrameType, event: str, argument: object) -> None:
-        nonlocal depth
-        if event not in ("call", "return"):
-            return
         path = Path(frame.f_code.co_filename)
-        if not path.is_relative_to(PACKAGE):
-            return
-        if event == "return":
-            depth -= 1
-            return
-        depth += 1
-        result.calls.append((depth, str(path.relative_to(PACKAGE)), frame.f_code.co_qualname))
+        if event == "call" and path.is_relative_to(PACKAGE):
+            files.append(str(path.relative_to(PACKAGE)))
 
     sys.setprofile(profile)
     try:
         function()
     finally:
         sys.setprofile(None)
-    return result
+    return files
 
 
-def walk_cycle(settings: dict[str, Any]) -> tuple[Walk, Walk]:
-    """Return the walk of one cycle of a small run, and that of the learner's update in it."""
-    config = configure(PRESET, SMALL, settings)
-    rt, rng, learner, source = build.assemble(config)
+def walk_cycle() -> dict[str, list[str]]:
+    """Return the walk of one cycle of a small run, and that of an update of its learner."""
+    rt, rng, learner, source = build.assemble(configure("leader_follower_quick", SMALL))
     with rt.scope():
         cycle = make_cycle(source, learner, rng, rt)
         for _ in range(WARM_UP):
             cycle()
-        whole = walk(cycle)
         batch = source.next()
         noise = learner.update_noise(rng, batch.index.shape[1])
-        return whole, walk(lambda: learner.update(batch, noise))
+        return {"cycle": walk(cycle), "update": walk(lambda: learner.update(batch, noise))}
+
+
+def moves(files: list[str]) -> int:
+    """Return how often a call is in another file than the call before it."""
+    return sum(before != after for before, after in pairwise(files))
 
 
 def files_that_name(setting: str) -> list[str]:
-    """Return the files of the package that name a setting: as a field, a keyword, an attribute or a text."""
+    """Return the files of the package, without the algorithms in one file, that name a setting by text or attribute."""
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
-        if "lean" in path.parts:  # which has nothing of the package
-            continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            text = isinstance(node, ast.Constant) and node.value == setting
-            attribute = isinstance(node, ast.Attribute) and node.attr == setting
-            declared = isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == setting
-            if text or attribute or (declared and "Ge(" in ast.unparse(node.annotation)):
-                found.append(str(path.relative_to(PACKAGE)))
-                break
+        nodes = [] if "lean" in path.parts else list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+        attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+        fields = {
+            ast.unparse(node.target) for node in nodes if isinstance(node, ast.AnnAssign) and "Ge(" in ast.unparse(node)
+        }
+        if setting in texts | attributes | fields:
+            found.append(str(path.relative_to(PACKAGE)))
     return found
 
 
-def main() -> None:
-    """Print the walks."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="setting; repeatable")
-    parser.add_argument("--lines", action="store_true", help="print each call")
-    parser.add_argument("--setting", default="batch", help="setting whose files are listed")
-    chosen = parser.parse_args()
-    cycle, update = walk_cycle(dict(parse_setting(text) for text in chosen.set))
-    if chosen.lines:
-        print(*(f"{'  ' * depth}{file}: {function}" for depth, file, function in cycle.calls), sep="\n")
-    for name, walked in (("cycle", cycle), ("update", update)):
-        print(f"{name}: {walked}")
-        print(*(f"  {count:4} {file}" for file, count in walked.files.most_common()), sep="\n")
-    files = files_that_name(chosen.setting)
-    print(f"{chosen.setting}: named in {len(files)} files", *files, sep="\n  ")
-
-
 if __name__ == "__main__":
-    main()
+    for name, files in walk_cycle().items():
+        print(f"{name}: {len(files)} frames, {len(set(files))} files, {moves(files)} moves")
+        print(*(f"  {count:4} {file}" for file, count in Counter(files).most_common()), sep="\n")
+    print("batch:", *files_that_name("batch"), sep="\n  ")

@@ -5,9 +5,9 @@ from tools import surface
 BUDGETS = {  # lines of Python; a line above one needs a line less elsewhere in the room, or another number and a reason
     "docs": 50,
     "notebooks": 60,
-    "notebooks/uavlab_lab": 11_090,
+    "notebooks/uavlab_lab": 11_020,
     "setup.py": 60,
-    "tools": 6_340,
+    "tools": 6_290,
     "uavlab": 1_360,
     "uavlab/benchmarks": 1_020,
     "uavlab/cli": 1_140,
@@ -30,7 +30,7 @@ BUDGETS = {  # lines of Python; a line above one needs a line less elsewhere in 
     "uavlab/testing": 980,
     "uavlab/workers": 1_840,
 }
-PACKAGE, FILES, BESIDE = 35_600, 185, 17_600  # lines and files of ``uavlab``, and lines of all other code but tests
+PACKAGE, FILES, BESIDE = 35_600, 185, 17_500  # lines and files of ``uavlab``, and lines of all other code but tests
 
 
 def excesses(rooms: dict[str, surface.Size]) -> list[str]:
@@ -55,7 +55,7 @@ def test_what_grows_is_told() -> None:
     full = surface.Size(files=1, lines=BUDGETS["uavlab/ops"] + 1, code=0, characters=0)
     assert excesses({"uavlab/ops": full}) == [f"uavlab/ops: {full.lines:,} of {BUDGETS['uavlab/ops']:,}"]
     assert excesses({"uavlab/new": full._replace(lines=1)}) == ["uavlab/new: 1 of 0"]
-    whole = {"uavlab/ops": surface.Size(186, 35_601, 0, 0), "tools": surface.Size(1, 17_601, 0, 0)}
+    whole = {"uavlab/ops": surface.Size(186, 35_601, 0, 0), "tools": surface.Size(1, 17_501, 0, 0)}
     assert [text.partition(":")[0] for text in excesses(whole)] == [
         *("uavlab/ops", "tools", "uavlab as a whole", "files of uavlab", "all other code")
     ]

@@ -41,15 +41,7 @@ def on_gpu(record: Mapping[str, Any]) -> bool:
 
 
 def table(head: str, line: str, rows: Rows, first: str = "", last: Iterable[str] = ()) -> str:
-    """Format rows as a Markdown table.
-
-    Args:
-        head: The columns' names, separated by ``|``.
-        line: A format string for each row.
-        rows: Values by their names in ``line``.
-        first: A line before the rows.
-        last: Lines after the rows.
-    """
+    """Format rows by a format string, ``line``, as a Markdown table; ``head`` names the columns, separated by ``|``."""
     marks = " | ".join("---" for _ in head.split("|"))
     lines = [head, marks, *filter(None, [first]), *(line.format(**row) for row in rows), *last]
     return "\n".join(f"| {each} |" for each in lines)

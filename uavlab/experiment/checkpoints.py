@@ -93,7 +93,8 @@ def write_items(
     """Write a saved state, and replay, into parts that were newly built; ``values`` are the settings that it is of."""
     config = parts.config
     kinds = type(config.source), type(config.learner), Toggles
-    reshaping = [each.name for kind in kinds for each in settings_of(kind) if each.resume is Resume.RESHAPED]
+    settings = [setting for kind in kinds for setting in settings_of(kind)]
+    reshaping = [setting.name for setting in settings if setting.resume is Resume.RESHAPED]
     reshaped = any(values.get(name) != config.values.get(name) for name in reshaping)
     for item in state:
         if (item.name in LATE and item.name not in groups) or (item.name == "streams" and not streams):
@@ -116,11 +117,11 @@ def adopt(run: RunState, saved: checkpoint.Checkpoint, streams: bool = True) -> 
 
     ``streams=False`` leaves all streams as built.
     """
-    own = {item.name: {name: tensor.clone() for name, tensor in item.read().items()} for item in items(run)}
-    local = {name: own["learner"][name] for name in run.learner.local if name in own["learner"]}
+    built = {item.name: {name: tensor.clone() for name, tensor in item.read().items()} for item in items(run)}
+    local = {name: built["learner"][name] for name in run.learner.local if name in built["learner"]}
     shared = {name: state for name, state in saved.groups["streams"].items() if is_shared(name) or name == "salt"}
     groups = {name: state for name, state in saved.groups.items() if not name.startswith(SEGMENT)}
-    groups |= {"source": own["source"], "learner": {**groups["learner"], **local}}
-    groups |= {"streams": {**own["streams"], **shared}}
+    groups |= {"source": built["source"], "learner": {**groups["learner"], **local}}
+    groups |= {"streams": {**built["streams"], **shared}}
     groups |= {"counters": {**groups["counters"], "rows": torch.tensor(0)}}
     restore(run, replace(saved, groups=groups), streams=streams)

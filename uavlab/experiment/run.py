@@ -20,7 +20,7 @@ from uavlab.core.types import Update
 from uavlab.experiment import build, change, checkpoints, rank_runs, resume
 from uavlab.experiment.best import Which, mean_scores, ordered_scores
 from uavlab.experiment.config import Config
-from uavlab.experiment.diagnostics import check_alarms, new_findings
+from uavlab.experiment.diagnostics import SCORE, check_alarms, new_findings
 from uavlab.experiment.export import export
 from uavlab.experiment.instruments import Instruments
 from uavlab.experiment.policy import TeamPolicy, TrainedPolicy, choose
@@ -41,8 +41,6 @@ from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.storage import checkpoint
 from uavlab.storage.files import reserve_space
 from uavlab.training import check_state, training
-
-SCORE = "eval/"  # how the names of scores in rows begin
 
 
 class Run(RunState):

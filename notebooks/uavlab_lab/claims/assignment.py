@@ -8,16 +8,7 @@ from uavlab_lab.claims.measures import Bench, Estimate, measure
 
 @measure
 def transfer_ratio(bench: Bench, preset: str, stages: str, to: int, updates: int, episodes: int = 200) -> Estimate:
-    """Measure the score of a policy at a stage over that on its own task, with its interval over episodes.
-
-    Args:
-        bench: Where it is trained.
-        preset: The task on which it is trained.
-        stages: The preset with the stages.
-        to: Number of the stage, from 1 on.
-        updates: Updates of training.
-        episodes: Episodes of each score.
-    """
+    """Measure the score of a policy at stage ``to`` (from 1) over that on its own task, with its interval."""
     run = Run(bench.config({"updates": updates}, preset=preset))
     for _ in run.train():
         pass

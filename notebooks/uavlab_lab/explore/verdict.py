@@ -12,6 +12,7 @@ from uavlab.core.statistics import Ends, ends_text, student
 from uavlab.core.text import one_line
 from uavlab.experiment import scores
 from uavlab.experiment.config import Config, configure
+from uavlab.experiment.diagnostics import SCORE
 from uavlab.experiment.run import Run
 from uavlab.storage.files import read_json
 from uavlab_lab.claims.report import FOLDER
@@ -23,8 +24,6 @@ from uavlab_lab.widgets import paragraphs, scroll_box
 
 Column = Mapping[str, Ends]
 """Figures of a policy by name: mean, low, high."""
-
-SCORE = "eval/"  # how names of scores begin in a row
 
 
 @dataclass(frozen=True, repr=False)

@@ -28,16 +28,7 @@ def with_slots(x: Float[Tensor, "N O"], entities: Entities, rows: int, columns: 
 def draw_attention(
     env: Assignment, state: State, weight: Float[Tensor, "N M"], uav: int, title: str, caption: str = ""
 ) -> go.Figure:
-    """Draw the first world, and lines from one UAV to targets, the wider the more it attends to them.
-
-    Args:
-        env: The task.
-        state: Its worlds at the start.
-        weight: Attention of each UAV to each target in the first world.
-        uav: Number of the UAV, from 0.
-        title: Title.
-        caption: Details under it.
-    """
+    """Draw the first world, and lines from one UAV to targets, the wider the more it attends to them (``weight``)."""
     figure = freeze(draw_flight(env, [state]))
     start, most = state.at[0, uav].tolist(), float(weight[uav].max())
     for target, share in enumerate(weight[uav].tolist()):

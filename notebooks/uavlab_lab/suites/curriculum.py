@@ -70,16 +70,6 @@ def curriculum_suite(
     policy. A score is the sum of the figures of an episode with the weights ``score``: higher is better. Intervals are
     over the seeds, of a single seed over the episodes.
 
-    Args:
-        rounds: Has no effect.
-        device: Where runs train.
-        minutes: Wall-clock minutes of a run, of all seeds together: they share one process.
-        seeds: Seeds of each run, from 0 on.
-        presets: Names of presets with a curriculum; all if there is none.
-        folder: Folder with two runs for each preset. One that is at its target is not trained again.
-        settings: Settings over those of each preset.
-        say: Is called with a line for each preset.
-
     Returns:
         ``minutes``, ``seeds`` and two rows for each preset: ``preset``, ``environment``, ``learner``, ``way``
         (``curriculum`` or ``alone``), ``seeds``, ``seed`` (the first one), ``updates``, ``minutes`` and ``update_ms``

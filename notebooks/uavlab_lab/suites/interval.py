@@ -36,14 +36,6 @@ def interval_suite(
 ) -> Record:
     """Time the same updates at each interval, with steps between updates and beside them, in turn in this process.
 
-    Args:
-        rounds: Interleaved repetitions, each of ``BLOCK`` updates.
-        device: Where the learner runs.
-        worlds: Numbers of worlds; all of them wait at once.
-        pace: How long a step waits, in times of an update at interval 1.
-        ranks: Numbers of ranks on this machine that are timed, too.
-        sizes: Settings over those of the claims.
-
     Returns:
         Rows ``worlds, interval, overlap`` and what ``compare_paces`` measures; ``over_first`` is to interval 1 with as
         many worlds. And ``waiting``: ``devices, interval``, and ``gain``, how many times as fast as at interval 1

@@ -77,16 +77,6 @@ def learners_suite(
     the sum of the figures of an episode with the weights ``score``: higher is better. Intervals are over the seeds, of
     policies without training, and of a single seed, over the episodes.
 
-    Args:
-        rounds: Has no effect.
-        device: Where runs train.
-        minutes: Wall-clock minutes of a pair, of all seeds together: they share one process.
-        seeds: Seeds of each pair, from 0 on.
-        pairs: ``ENVIRONMENT:LEARNER``, or one of both; all if there is none.
-        folder: Folder with a run for each pair. One that is at its target is not trained again.
-        settings: Settings over those of each preset.
-        say: Is called with a line for each pair.
-
     Returns:
         ``minutes``, ``seeds`` and a row for each pair: ``environment``, ``learner``, ``preset``, ``seeds``, ``updates``
         and ``minutes`` of training of all seeds together, ``update_ms`` (these minutes per update, in which worlds are

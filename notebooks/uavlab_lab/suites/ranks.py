@@ -40,11 +40,6 @@ K = TypeVar("K", bound=Hashable)
 def ranks_suite(rounds: int, device: Device, ranks: Sequence[int] = SIZES) -> Record:
     """Time cycles of each number of ranks, in blocks in turn; each rank has the preset's batch and worlds.
 
-    Args:
-        rounds: Blocks of each.
-        device: Where.
-        ranks: Numbers of ranks, which may exceed the ``cores`` of the record's machine.
-
     Returns:
         A row for each preset and number of ranks: ``cycles_per_s``, ``agent_steps_per_s`` of all ranks, ``efficiency``
         (agent-steps per second and rank, relative to the least number of ranks, with its interval), ``gradient_bytes``
@@ -75,12 +70,6 @@ def time_groups(
     groups: Mapping[K, tuple[str, int]], cycles: int, rounds: int, device: Device
 ) -> tuple[dict[K, list[float]], dict[K, Any]]:
     """Time blocks of cycles of several groups of ranks, in turn.
-
-    Args:
-        groups: Preset and number of ranks of each.
-        cycles: Cycles of a block.
-        rounds: Blocks of each group.
-        device: Where.
 
     Returns:
         The seconds of each group's blocks, and what its rank 0 says of itself (``serve``).

@@ -58,15 +58,6 @@ def scale_suite(
     Each device has worlds, replay and batches of its own, and all of them add their gradients at each gradient step, so
     n devices learn from n times the rows of an update. What they do in updates of larger batches is another question.
 
-    Args:
-        rounds: Rounds of steps and updates that are timed, fewer where they would take longer than ``ENOUGH_S``.
-        device: Where.
-        presets: What is measured.
-        devices: Devices of a link of your own, instead of ``CLUSTERS``.
-        gbit: Its bandwidth in one direction (Gbit/s).
-        latency: Start-up time of its messages (us).
-        settings: Settings over the presets.
-
     Returns:
         Rows ``preset, cluster, devices``; of one device ``update_ms`` (with its steps) and ``steps_ms`` (those alone),
         ``gradient_mb`` and ``reductions`` (gradient steps of an update); ``devices_ms``, an update of them all, and
