@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tests.support.cli_runner import Result, uavlab
-from tests.support.tampered_runs import checkpoint_in, edit_manifest, state, without_digest
+from tests.support.tampered_runs import checkpoint_in, edit_manifest, state
 from uavlab import cli
 from uavlab.cli import base
 from uavlab.core.errors import UavlabError
@@ -78,7 +78,6 @@ def poison_preset(run: Path) -> None:
 
 def poison_tensors(run: Path) -> None:
     state("learner", **{EVIL: torch.clone})(run)
-    without_digest(keep=2)(run)
 
 
 def is_plain(ended: Result) -> bool:
