@@ -98,10 +98,12 @@ def distribution(given: Mapping[str, Any]) -> Any:
     """
     from optuna import distributions
 
+    given = {name: value for name, value in given.items() if value is not None}
     if [*given] == ["values"]:
         return distributions.CategoricalDistribution(given["values"])
-    if not {"low", "high"} <= {*given} <= {"low", "high", "log", "step"}:
-        raise ValueError(f"expected low and high, with log or step, or values alone, got {', '.join(given)}")
+    if "values" in given or not {"low", "high"} <= {*given}:
+        got = ", ".join(given) or "nothing"
+        raise ValueError(f"expected low and high, with log or step, or values alone, got {got}")
     whole = all(isinstance(value, int) for value in given.values())
     return (distributions.IntDistribution if whole else distributions.FloatDistribution)(**given)
 

@@ -41,8 +41,6 @@ def test_a_search_counts_its_trials() -> None:
     search = {"ranges": {"lr": {"low": 1e-4, "high": 1e-2, "log": True}, "hidden": {"values": [8, 16]}}, "trials": 5}
     sweep = read_sweep({"presets": ["leader_follower"], "search": search, "seeds": [3, 4]})
     assert (sweep.count, sweep.all_seeds) == (10, [3, 4])
-    assert sweep.ranges is not None
-    assert (sweep.ranges.batch, sweep.ranges.seed) == (4, 0)
 
 
 def test_an_external_environment_is_a_preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
