@@ -51,7 +51,7 @@ def test_a_sweep_survives_kills(whole: dict[str, Any], tmp_path: Path, proof: Pr
 
 def test_a_search_survives_kills(tmp_path: Path, proof: Proof) -> None:
     """One trial at a time, so that proposals follow from the seed alone."""
-    ranges = {"lr": {"low": 1e-4, "high": 1e-2, "log": True}, "hidden": {"values": [8, 16]}}
+    ranges = {"lr": {"low": 1e-4, "high": 1e-2, "log": True}, "gamma": {"values": [0.9, 0.95]}}
     keys = {"presets": ["leader_follower"], "search": {"ranges": ranges, "trials": 3}, "seeds": 1, "workers": 1}
     undisturbed = harness.run(harness.write(tmp_path / "s.yaml", **keys), tmp_path / "whole")
     proof("kill -9 of trials and drivers of a search", survives(tmp_path, undisturbed, 2, [KILL], **keys))

@@ -4,11 +4,11 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Le, Len
 
@@ -16,13 +16,11 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.extras import require
 from uavlab.core.installation import entry, program
 from uavlab.core.registry import ENVIRONMENTS, LEARNERS, Registry
-from uavlab.core.text import quote, suggest, yaml_lines
-from uavlab.experiment.build import preset_values, task
-from uavlab.experiment.config import ELSEWHERE, LARGEST_FILE, Config, configure, model_of, read_yaml, toggle_layer
-from uavlab.experiment.external_names import is_external
+from uavlab.core.text import quote, yaml_lines
+from uavlab.experiment.config import LARGEST_FILE, Config, Layer, configure, read_yaml, toggle_layer
 from uavlab.experiment.names import require_preset
 from uavlab.experiment.presets import PRESETS, presets
-from uavlab.experiment.sizes import AUTO, AUTOMATIC, BY_ENTITIES
+from uavlab.experiment.sizes import AUTO, AUTOMATIC
 from uavlab.experiment.validation import (
     MAX_LISTED,
     as_stored,
@@ -30,7 +28,6 @@ from uavlab.experiment.validation import (
     problems_of,
     strict_model,
     unknown_names,
-    with_tuples,
     wrong_values,
 )
 from uavlab.runtime.toggles import TOGGLES
@@ -64,12 +61,12 @@ class Trial:
         own = {"preset": self.preset, "settings": dict(self.settings), "seed": self.seed}
         return json.dumps({**own, "episodes": episodes})
 
-    def configure(self) -> Config:
-        """Return the settings of its run."""
+    def configure(self, origins: Mapping[str, str] | None = None) -> Config:
+        """Return the settings of its run; ``origins`` says in messages where a setting was given."""
         settings = {**self.settings, "seed": self.seed, "runs": 1}
         toggles = settings.pop("toggles", None)
-        named = [] if toggles is None else [toggle_layer(toggles, settings.get("device"))]
-        return configure(self.preset, *named, settings)
+        named = [] if toggles is None else [toggle_layer(str(toggles), settings.get("device"))]
+        return configure(self.preset, *named, Layer(settings, origins or {}))
 
 
 @dataclass(frozen=True)
@@ -156,6 +153,12 @@ class Sweep:
         return [*range(self.seeds)] if isinstance(self.seeds, int) else self.seeds
 
     @property
+    def sections(self) -> dict[str, dict[str, Any]]:
+        """The settings that are given, by the key under which they stand."""
+        ranges = (self.search or {}).get("ranges") or {}
+        return {"settings": self.settings or {}, "grid": self.grid or {}, "search.ranges": ranges}
+
+    @property
     def count(self) -> int:
         """How many trials there are."""
         proposals = Search(**self.search).trials if self.search else math.prod(map(len, (self.grid or {}).values()))
@@ -185,23 +188,23 @@ def read_sweep(what: Mapping[str, Any] | str | Path) -> Sweep:
         ConfigError: A key, a setting or a preset is unknown or wrong; the message lists all problems.
         MissingPackageError: There is a search, and Optuna is not installed.
     """
-    values, where, origins = what, "sweep", dict[str, str]()
+    values, where, lines = what, "sweep", dict[str, str]()
     if isinstance(what, str | Path):
         path = Path(what)
         values, where = read_yaml(path), str(path)
-        lines = yaml_lines(read_regular(path, LARGEST_FILE).decode("utf-8-sig"), nested=True)
-        origins = {name: f" from {path}:{line}" for name, line in lines.items()}
+        text = read_regular(path, LARGEST_FILE).decode("utf-8-sig")
+        lines = {name: f"{path}:{line}" for name, line in yaml_lines(text, nested=True).items()}
     if not isinstance(values, Mapping):
         raise ConfigError(f"sweep: got {quote(what)}; expected a YAML file or a table of its keys.")
     values = {name: as_stored(name, value) for name, value in values.items()}
-    model = strict_model(fields_of(Sweep))
+    model, origins = strict_model(fields_of(Sweep)), {name: f" from {line}" for name, line in lines.items()}
     problems = unknown_names(model, values, origins, SYNONYMS) + wrong_values(model, values, origins)[0]
     if not problems:
         sweep = Sweep(**values)
-        problems = [*dict.fromkeys(_problems(sweep, lambda name: origins.get(name, "")))]
+        problems = [*_problems(sweep, lambda name: origins.get(name, ""))] or _wrong_settings(sweep, lines)
     if problems:
-        raise ConfigError(f"{where}: " + "; ".join(problems) + f". Keys of a sweep: `{program()} sweep --help`.")
-    _require_configurable(sweep)
+        listed = "; ".join([*dict.fromkeys(problems)][:MAX_LISTED])
+        raise ConfigError(f"{where}: {listed}. Keys of a sweep: `{program()} sweep --help`.")
     return sweep
 
 
@@ -217,38 +220,38 @@ def _problems(sweep: Sweep, at: At) -> Iterator[str]:
         if name not in sweep.presets or not (math.isfinite(low) and math.isfinite(high) and low < high):
             got = f"got [{low:g}, {high:g}]{'' if name in sweep.presets else f' of {quote(name)}'}"
             yield f"scale.{name}: expected [lowest, highest] score of one of the presets, {got}{at(f'scale.{name}')}"
-    wrong = [] if sweep.search is None else problems_of(strict_model(fields_of(Search)), sweep.search)
-    yield from (f"search: {problem}{at('search')}" for problem in wrong)
-    ranges = {} if wrong or sweep.search is None else dict(sweep.search["ranges"])
-    for name in [*ranges]:
-        if problems := range_problems(ranges[name]):
-            yield from (f"search.ranges.{name}: {problem}{at(f'search.ranges.{name}')}" for problem in problems)
-            del ranges[name]
-    if not wrong and sweep.count > MOST:
+    problems = {} if sweep.search is None else search_problems(sweep.search)
+    yield from (f"{key}: {problem}{at(key)}" for key, several in problems.items() for problem in several)
+    if not problems and sweep.count > MOST:
         yield f"{sweep.count:,} trials; expected at most {MOST:,}{at('search' if sweep.search else 'grid')}"
-    given = [Given(name, at(f"settings.{name}"), [value]) for name, value in (sweep.settings or {}).items()]
-    given += [Given(name, at(f"grid.{name}"), values) for name, values in (sweep.grid or {}).items()]
-    given += [Given(name, at(f"search.ranges.{name}"), ends(own)) for name, own in ranges.items()]
-    yield from _wrong_names(sweep, given)
+    for name, values in (sweep.grid or {}).items():
+        if any(value in values[:i] for i, value in enumerate(values)):
+            yield f"grid.{name}: a value is given twice{at(f'grid.{name}')}"
+    for section, settings in sweep.sections.items():
+        for name in settings:
+            if name in OWN:
+                yield f"{name}: is given by `{OWN[name]}`{at(f'{section}.{name}')}"
+            if section != "settings" and name in (sweep.settings or {}):
+                yield f"{name} is given in settings and in {section}{at(f'{section}.{name}')}; leave out one"
     for name in sweep.presets:
         try:
-            if is_external(name):
-                require_preset(name)
+            require_preset(name)
         except ConfigError as error:
             yield f"{str(error).removesuffix('.')}{at('presets')}"
-            continue
         if sweep.presets.count(name) > 1:
             yield f"presets: {quote(name)} is given twice{at('presets')}"
-        elif name not in presets():
-            yield f"unknown preset {quote(name)}{at('presets')}{suggest(name, presets())}"
-        else:
-            yield from _wrong_settings(name, given)
-            yield from _unknown_elsewhere(name, given, at("presets"))
 
 
-def range_problems(given: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with a range of a search."""
+def search_problems(search: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return what is wrong with a search, by the key of the file."""
     require("sweep", "search", "optuna")
+    if problems := problems_of(strict_model(fields_of(Search)), search):
+        return {"search": problems}
+    wrong = {f"search.ranges.{name}": _range_problems(given) for name, given in search["ranges"].items()}
+    return {key: problems for key, problems in wrong.items() if problems}
+
+
+def _range_problems(given: Mapping[str, Any]) -> list[str]:
     problems = problems_of(strict_model(RANGE), given)
     try:
         if not problems:
@@ -258,85 +261,44 @@ def range_problems(given: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-class Given(NamedTuple):
-    """A setting that a sweep sets: where, and its values, of a range those at its ends."""
+def _wrong_settings(sweep: Sweep, lines: Mapping[str, str]) -> list[str]:
+    """Return which settings a preset lacks, which are out of range, and which do not fit each other.
 
-    name: str
-    place: str
-    values: list[Any]
-
-
-def _wrong_names(sweep: Sweep, given: Sequence[Given]) -> Iterator[str]:
-    """Yield what is wrong with the names and lists of settings, whatever the preset."""
-    names = [name for name, _, _ in given]
-    for name, place, values in given:
-        if name in OWN:
-            yield f"{name}: is given by `{OWN[name]}`{place}"
-        if names.count(name) > 1:
-            yield f"{name} is given twice{place}; leave out one"
-        if name in (sweep.grid or {}) and any(value in values[:i] for i, value in enumerate(values)):
-            yield f"grid.{name}: a value is given twice{place}"
-        for value in values if name == "toggles" else ():
-            try:
-                toggle_layer(value, "cpu")
-            except (ConfigError, TypeError) as error:
-                yield f"{str(error).removesuffix('.')}{place}"
+    Every combination of a grid must fit; of a search each value of a list and each end of a range, where all others are
+    at their first value or all at their last one.
+    """
+    origins = {name: lines.get(f"{key}.{name}", "") for key, settings in sweep.sections.items() for name in settings}
+    ranges = {name: ends(given) for name, given in sweep.sections["search.ranges"].items()}
+    first, last = ({name: values[at] for name, values in ranges.items()} for at in (0, -1))
+    groups = [[{**first, name: end}, {**last, name: end}] for name, values in ranges.items() for end in values]
+    wrong = dict[str, str]()
+    for preset in sweep.presets:
+        one = replace(sweep, presets=[preset], seeds=1)
+        for group in groups or ([varied] for varied in sweep.combinations):
+            problems = [_problem(trial, origins) for trial in one.trials(group)]
+            if all(problems):
+                varied = ", ".join(f"{name}={value}" for name, value in group[0].items())
+                wrong.setdefault(problems[0], f" (with {varied})" if varied else "")
+    return [f"{text}{varied}" for text, varied in wrong.items()]
 
 
-def _wrong_settings(preset: str, given: Sequence[Given]) -> Iterator[str]:
-    """Yield which settings a preset lacks, and which values are of a wrong type or out of range by themselves."""
-    chosen = next((setting for setting in given if setting.name == "learner"), Given("learner", "", [None]))
-    for learner in chosen.values:
-        try:
-            if not (learner is None or isinstance(learner, str)):
-                raise ConfigError(f"learner: expected a name, got {quote(learner)}.")
-            own = task(presets()[preset].env, learner)
-        except ConfigError as error:
-            yield f"{preset}: {str(error).removesuffix('.')}{chosen.place}"
-            continue
-        model, base = model_of(own.settings, tuple(TOGGLES.values())), preset_values(presets()[preset], own)
-        for name, place, values in given:
-            if name in ("toggles", "learner", *OWN):
-                continue
-            problems = unknown_names(model, [name], {name: place}, ELSEWHERE)
-            for value in values if name in model.model_fields else ():
-                if not (name in BY_ENTITIES and value == AUTO):
-                    problems += wrong_values(model, with_tuples(model, {**base, name: value}), {name: place})[0]
-            yield from (f"{preset}: {problem}" for problem in problems)
-
-
-def _unknown_elsewhere(preset: str, given: Sequence[Given], place: str) -> Iterator[str]:
-    """Yield what a user's own code registered in this process, but not in those of trials."""
-    if entry()[0] != "-m":
-        return  # their processes run the same file
-    named: list[tuple[Registry[Any], str, str]] = [
-        (PRESETS, preset, place),
-        (ENVIRONMENTS, presets()[preset].env, place),
-        *((TOGGLES, setting.name, setting.place) for setting in given),
-        *((LEARNERS, str(name), own.place) for own in given if own.name == "learner" for name in own.values),
+def _problem(trial: Trial, origins: Mapping[str, str]) -> str:
+    """Return why a process could not begin a trial; empty if it could. Sizes of ``auto`` are not measured."""
+    settings = {name: 1 if name in AUTOMATIC and value == AUTO else value for name, value in trial.settings.items()}
+    named: list[tuple[Registry[Any], str]] = [
+        (PRESETS, trial.preset),
+        (ENVIRONMENTS, presets()[trial.preset].env),
+        (LEARNERS, str(settings.get("learner"))),
+        *((TOGGLES, name) for name in settings),
     ]
-    for registry, name, origin in named:
-        if name in registry.places:
-            yield (
-                f"{registry.kind} {quote(name)} is registered in this process alone, expected in those of trials, too"
-                f"{origin}; let the file that registers it end with ul.main(), and run `python FILE.py sweep ...`"
-            )
-
-
-def _require_configurable(sweep: Sweep) -> None:
-    """Refuse settings that do not fit each other: of a grid in any combination, of a search at both ends of ranges."""
-    ranges = {name: ends(own) for name, own in (sweep.search or {"ranges": {}})["ranges"].items()}
-    corners = [{name: values[at] for name, values in ranges.items()} for at in (0, -1)]
-    trials = replace(sweep, seeds=1).trials(corners if ranges else sweep.combinations)
-    wrong, refused = dict[str, str](), 0
-    for trial in trials:
-        settings = {name: 1 if name in AUTOMATIC and value == AUTO else value for name, value in trial.settings.items()}
-        try:
-            replace(trial, settings=settings).configure()  # without sizes that are measured
-        except ConfigError as error:
-            refused += 1
-            varied = ", ".join(f"{name}={value}" for name, value in trial.varied.items())
-            wrong.setdefault(str(error).removesuffix("."), f" (with {varied})" if varied else "")
-    if refused == len(trials) or (wrong and not ranges):
-        texts = [f"{text}{varied}" for text, varied in wrong.items()]
-        raise ConfigError(f"sweep: {'; '.join(texts[:MAX_LISTED])}. Change settings, grid or search.")
+    own = [f"{registry.kind} {quote(name)}" for registry, name in named if name in registry.places]
+    if own and entry()[0] == "-m":  # otherwise the processes of trials run the same file
+        return (
+            f"{', '.join(own)}: registered in this process alone, expected in those of trials, too; let the file that "
+            "registers it end with ul.main(), and run `python FILE.py sweep ...`"
+        )
+    try:
+        replace(trial, settings=settings).configure({name: line for name, line in origins.items() if line})
+    except ConfigError as error:
+        return str(error).removesuffix(".")
+    return ""

@@ -88,10 +88,16 @@ def test_combinations_that_do_not_fit_are_refused_before_the_first_process(monke
         assert not Path("sweeps/bad").exists()
 
 
-def test_a_search_of_which_nothing_fits_is_refused_before_the_first_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_with_a_value_that_never_fits_is_refused_before_the_first_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     log = scripted(monkeypatch, work)
-    for settings, code in (("{curriculum: {a: 1}}", 2), ("{capacity: 4096}", 0)):
-        search = "{trials: 4, ranges: {batch: {values: [8, 5000]}, lr: {values: [0.1]}}}"
+    for settings, capacity, code in (
+        ("{curriculum: {a: 1}}", "", 2),
+        ("{capacity: 4096}", "", 2),
+        ("{}", "capacity: {values: [4096, 10000]}, ", 0),  # some proposals will be refused
+    ):
+        search = f"{{trials: 4, ranges: {{{capacity}batch: {{values: [8, 5000]}}, lr: {{values: [0.1]}}}}}}"
         Path("s.yaml").write_text(f"presets: [leader_follower]\nsettings: {settings}\nsearch: {search}\n")
         ended = uavlab("sweep", "s.yaml", "--json")
         assert (ended.code, bool(log)) == (code, code == 0)

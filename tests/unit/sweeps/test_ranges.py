@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from uavlab.core.errors import ConfigError
-from uavlab.sweeps.spec import range_problems, read_sweep
+from uavlab.sweeps.spec import read_sweep, search_problems
 
 
 def problems(**given: Any) -> list[str]:
-    return range_problems(given)
+    return search_problems({"ranges": {"x": given}}).get("search.ranges.x", [])
 
 
 @pytest.mark.parametrize(

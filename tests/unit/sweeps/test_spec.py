@@ -62,9 +62,9 @@ def test_what_trials_do_not_know_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     with registered_outside():
         with pytest.raises(ConfigError) as raised:
             read_sweep(mine)
-        for what in ("preset 'drift_quick'", "environment 'drift'", "learner 'reinforce'", "toggle 'doubled'"):
-            assert f"{what} is registered in this process alone, expected in those of trials, too" in str(raised.value)
-        with pytest.raises(ConfigError, match="learner 'reinforce' is registered"):
+        named = "preset 'drift_quick', environment 'drift', learner 'reinforce', toggle 'doubled'"
+        assert f"{named}: registered in this process alone, expected in those of trials, too" in str(raised.value)
+        with pytest.raises(ConfigError, match="learner 'reinforce': registered"):
             read_sweep({"presets": ["spread"], "grid": {"learner": ["masac", "reinforce"]}})
         monkeypatch.setattr(spec, "entry", lambda: ["mine.py"])  # whose process the driver is, too
         assert read_sweep(mine).presets == ["drift_quick"]
