@@ -455,7 +455,7 @@ def sweep(what: Mapping[str, Any] | str | Path, out: str | Path, *, progress: bo
 
 def run_and_report(spec: Sweep, out: Path, stop: Event, progress: bool = True) -> tuple[SweepTable, Path]:
     """Run a sweep, write its table and its page, and return both; ``stop`` ends it early."""
-    require("sweep", "sweep", "pyarrow", "plotly")
+    require("sweep", "sweep", "plotly")
     pages = load_lab("sweep_report", "sweep")  # before hours of trials
     rows, live = [], sys.stderr.isatty() or "ipykernel" in sys.modules
     seconds = 0.5 if live else 60

@@ -216,7 +216,7 @@ def test_bytes_on_the_disk_are_the_judge(tmp_path: Path) -> None:
     assert intact(folder, before) is None
 
 
-def test_flipped_bits_of_a_trial_of_a_sweep(tmp_path: Path, proof: Callable[[str, str], None]) -> None:
+def test_flipped_bits_of_a_result_of_a_sweep(tmp_path: Path, proof: Callable[[str, str], None]) -> None:
     run_trial(tmp_path / "t", Trial("leader_follower", SETTINGS, 1), 3, Event())
     refused = flip_bits(tmp_path / "t" / RESULT, 4000, lambda: last_result(tmp_path / "t"))
     assert refused > 3900

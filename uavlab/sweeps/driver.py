@@ -207,17 +207,9 @@ def _attend(engine: Engine, trial: Trial, sweep: Sweep, folder: Path, stop: Even
             return result
         lost = 0 if read_status(place).get("update") != before else lost + 1
         if lost == MOST_KILLS:
-            words = _last_words(place.with_name(f"{place.name}.log"))
-            why = f"its process ended {lost} times without a result; the last words of {place}.log: {words}"
-            return {"status": "killed", "reason": one_line(why)}
+            why = one_line(f"its process ended {lost} times without a result; {place}.log has what it printed")
+            return {"status": "killed", "reason": why}
     return {"status": "interrupted", "reason": ""}
-
-
-def _last_words(log: Path) -> str:
-    with suppress(OSError):
-        lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
-        return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "none")
-    return "none"
 
 
 def row_of(number: int, trial: Trial, result: Result) -> Row:
@@ -279,9 +271,9 @@ def ray_engine(sweep: Sweep) -> Iterator[Engine]:
             f"without it: start the sweep in a new one, or set {MODE}=token before the import."
         )
     else:
-        own |= (
-            {MODE: "token"} if any(map(os.environ.get, TOKENS)) else {MODE: "token", TOKENS[0]: secrets.token_hex(32)}
-        )
+        own[MODE] = "token"
+        if not any(map(os.environ.get, TOKENS)):
+            own[TOKENS[0]] = secrets.token_hex(32)
     if address is None or address.rpartition(":")[0] in LOOPBACKS:
         own["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # by which Ray leaves loopback addresses as they are
     for name, value in own.items():

@@ -42,7 +42,7 @@ def test_a_sweep_writes_its_table_and_its_page(monkeypatch: pytest.MonkeyPatch) 
     folder = Path("sweeps/mine").resolve()
     assert (record["folder"], record["page"]) == (str(folder), str(folder / "report.html"))
     files = {path.name for path in folder.iterdir()} - {".lock"}
-    assert files == {"sweep.json", "trials", "table.json", "table.csv", "table.parquet", "report.html"}
+    assert files == {"sweep.json", "trials", "table.json", "table.csv", "report.html"}
 
 
 def test_a_sweep_without_a_score_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
