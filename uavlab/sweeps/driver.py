@@ -58,7 +58,6 @@ RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # GPUs stay visible to trials that reserve none, as with ``local``
     "RAY_gcs_rpc_server_connect_timeout_s": "5",
-    "RAY_NUM_REDIS_GET_RETRIES": "1",  # of many by which Ray waits for a cluster at an address
     "RAY_kill_child_processes_on_worker_exit": "false",  # a trial ends by itself, after its update
 }
 MODE, TOKENS = "RAY_AUTH_MODE", ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
@@ -265,6 +264,7 @@ def ray_engine(sweep: Sweep) -> Iterator[Engine]:
     address, own = sweep.address, dict(RAY)
     if address is not None:
         require_private(address)
+        own["RAY_NUM_REDIS_GET_RETRIES"] = "2"  # of 20 by which Ray would wait a quarter of an hour for an absent one
     elif "ray" in sys.modules and MODE not in os.environ:
         raise ResourceError(
             "engine: Ray was imported before the sweep, so a cluster here would ask for no token; expected a process "

@@ -155,8 +155,9 @@ class Sweep:
     @property
     def sections(self) -> dict[str, dict[str, Any]]:
         """The settings that are given, by the key under which they stand."""
-        ranges = (self.search or {}).get("ranges") or {}
-        return {"settings": self.settings or {}, "grid": self.grid or {}, "search.ranges": ranges}
+        ranges = (self.search or {}).get("ranges")
+        known = ranges if isinstance(ranges, dict) else {}
+        return {"settings": self.settings or {}, "grid": self.grid or {}, "search.ranges": known}
 
     @property
     def count(self) -> int:

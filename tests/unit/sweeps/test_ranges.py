@@ -51,3 +51,9 @@ def test_numbers_of_a_search_have_limits() -> None:
     search = {"ranges": {"lr": {"values": [1]}}, "trials": 0}
     with pytest.raises(ConfigError, match=r"^sweep: search: trials: input should be greater than or equal to 1, got 0"):
         read_sweep({"presets": ["pursuit"], "search": search})
+
+
+@pytest.mark.parametrize("search", [{}, {"ranges": 5}, {"ranges": ["lr"]}, {"ranges": {"lr": 5}}, {"ranges": {}}])
+def test_a_search_without_ranges_is_refused(search: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^sweep: search: ranges: "):
+        read_sweep({"presets": ["pursuit"], "search": search})

@@ -52,7 +52,7 @@ def test_what_is_no_address_is_refused(address: str) -> None:
         require_private(address)
 
 
-NAMES = (*driver.RAY, driver.MODE, *driver.TOKENS, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER")
+NAMES = (*driver.RAY, "RAY_NUM_REDIS_GET_RETRIES", driver.MODE, *driver.TOKENS, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER")
 
 
 class Cluster:
