@@ -72,14 +72,25 @@ def test_later_proposals_are_better(tmp_path: Path, scripted_alone: list[str]) -
     assert sum(row["settings"]["precision"] == "fp32" for row in table[-20:]) > 14
 
 
-def test_a_seed_makes_a_search_whose_trials_run_one_by_one(tmp_path: Path, scripted_alone: list[str]) -> None:
-    first = proposals(rows(search(), tmp_path / "a"))
-    assert proposals(rows(search(), tmp_path / "b")) == first
-    assert proposals(rows(search(seed=1), tmp_path / "c")) != first
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The rows of a search that nobody disturbed, beyond its first ten proposals, which are random."""
+    with pytest.MonkeyPatch.context() as patch:
+        scripted(patch, work, workers=1)
+        return rows(search(trials=14), tmp_path_factory.mktemp("whole") / "s")
 
 
-@pytest.mark.parametrize("last", [1, 13, 25, 44])
-def test_it_goes_on_where_it_was_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: int) -> None:
+def test_a_seed_makes_a_search_whose_trials_run_one_by_one(
+    tmp_path: Path, scripted_alone: list[str], whole: list[dict[str, Any]]
+) -> None:
+    assert rows(search(trials=14), tmp_path / "a") == whole
+    assert proposals(rows(search(trials=14, seed=1), tmp_path / "b")) != proposals(whole)
+
+
+@pytest.mark.parametrize("last", [1, 13, 24])
+def test_it_goes_on_where_it_was_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: list[dict[str, Any]], last: int
+) -> None:
     stop, done = Event(), []
 
     def interrupted(folder: Path, request: dict[str, Any]) -> dict[str, Any] | None:
@@ -89,20 +100,20 @@ def test_it_goes_on_where_it_was_ended(tmp_path: Path, monkeypatch: pytest.Monke
         return None if stop.is_set() else work(folder, request)
 
     scripted(monkeypatch, interrupted, workers=1)
-    before = rows(search(), tmp_path / "s", stop)
+    before = rows(search(trials=14), tmp_path / "s", stop)
     assert sum(row["status"] == "complete" for row in before) == last - 1
     log = scripted(monkeypatch, work, workers=1)
-    table = rows(search(), tmp_path / "s")
-    assert len(log) == 60 - last + 1
-    scripted(monkeypatch, work, workers=1)
-    whole = rows(search(), tmp_path / "whole")
-    assert [row["settings"] for row in table] == [row["settings"] for row in whole]
-    assert rows(search(), tmp_path / "s") == table
-    more = rows(search(trials=32), tmp_path / "s")
-    assert more[:60] == table
-    assert len(more) == 64
+    assert rows(search(trials=14), tmp_path / "s") == whole
+    assert len(log) == 28 - last + 1
+
+
+def test_more_proposals_may_be_asked_for(tmp_path: Path, scripted_alone: list[str]) -> None:
+    table = rows(search(trials=4), tmp_path / "s")
+    more = rows(search(trials=6), tmp_path / "s")
+    assert (more[:8], len(more)) == (table, 12)
     assert rows(search(trials=3), tmp_path / "s") == table[:6]
-    assert rows(search(trials=32), tmp_path / "s") == more  # nothing was forgotten
+    assert rows(search(trials=6), tmp_path / "s") == more  # nothing was forgotten
+    assert len(scripted_alone) == 12
 
 
 def test_the_slowest_trial_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,12 +165,12 @@ def test_a_proposal_that_fails_does_not_count_as_a_score(
 
         scripted(monkeypatch, of, workers=1)
         name = failed["status"]
-        return rows(search(), tmp_path / name)
+        return rows(search(trials=16), tmp_path / name)
 
     fails, scores = outcomes(result(None, "diverged")), outcomes(result(0.0))
     assert {row["status"] for row in fails} == {"complete", "diverged"}
     assert proposals(fails) != proposals(scores)
-    assert rows(search(), tmp_path / "diverged") == fails
+    assert rows(search(trials=16), tmp_path / "diverged") == fails
 
 
 def test_no_flipped_bit_of_its_file_is_another_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
