@@ -441,11 +441,10 @@ def sweep(what: Mapping[str, Any] | str | Path, out: str | Path, *, progress: bo
         progress: Draw a progress bar.
 
     Raises:
-        ConfigError: Keys or settings are unknown or wrong, the folder is in use or holds something else, or a Ray
-            cluster cannot be joined.
-        FileError: The result of a trial is damaged; the message says what to delete.
+        ConfigError: Keys or settings are unknown or wrong, or the folder is in use or holds something else.
+        FileError: The result of a trial, or the file of a search, is damaged; the message says what to delete.
         MissingPackageError: Packages that draw, search or distribute are not installed.
-        ResourceError: The folder cannot be written.
+        ResourceError: The folder cannot be written, or no Ray cluster can be joined.
     """
     table, _ = run_and_report(read_sweep(what), Path(out), Event(), progress)
     if table.failure:
@@ -455,7 +454,7 @@ def sweep(what: Mapping[str, Any] | str | Path, out: str | Path, *, progress: bo
 
 def run_and_report(spec: Sweep, out: Path, stop: Event, progress: bool = True) -> tuple[SweepTable, Path]:
     """Run a sweep, write its table and its page, and return both; ``stop`` ends it early."""
-    require("sweep", "sweep", "pyarrow", "plotly")
+    require("sweep", "sweep", "plotly")
     pages = load_lab("sweep_report", "sweep")  # before hours of trials
     rows, live = [], sys.stderr.isatty() or "ipykernel" in sys.modules
     seconds = 0.5 if live else 60

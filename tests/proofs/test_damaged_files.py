@@ -14,10 +14,11 @@ from types import ModuleType
 import pytest
 import torch
 
-from tests.support.sweeps import SETTINGS, flip_bits
+from tests.support.sweeps import SETTINGS, flip_bits, flip_every_file
 from tests.unit.storage.test_checkpoint import bits, mutant, real, state
 from uavlab.core.errors import FileError
-from uavlab.sweeps.trials import Trial, run_trial
+from uavlab.sweeps.driver import RESULT, last_result, run_trial
+from uavlab.sweeps.spec import Trial
 
 PAGE = 4096
 META = {"scores": list(range(1000, 2000))}  # most of a manifest, so that damage to it changes what is loaded
@@ -216,7 +217,9 @@ def test_bytes_on_the_disk_are_the_judge(tmp_path: Path) -> None:
 
 
 def test_flipped_bits_of_a_result_of_a_sweep(tmp_path: Path, proof: Callable[[str, str], None]) -> None:
-    run_trial(tmp_path / "t", json.loads(Trial("leader_follower", SETTINGS, 1).request(3)), Event())
-    refused = flip_bits(tmp_path / "t", 4000)
+    run_trial(tmp_path / "t", Trial("leader_follower", SETTINGS, 1), 3, Event())
+    refused = flip_bits(tmp_path / "t" / RESULT, 4000, lambda: last_result(tmp_path / "t"))
     assert refused > 3900
+    files = flip_every_file(tmp_path / "t", 40)
+    assert files["run.json"] > 0
     proof("flipped bits of a trial.json", f"4,000, of which {refused:,} are refused and the others change nothing")

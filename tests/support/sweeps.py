@@ -13,10 +13,9 @@ from uavlab.core.errors import FileError
 from uavlab.storage import checkpoint
 from uavlab.storage.files import write_json
 from uavlab.sweeps import driver
-from uavlab.sweeps.engines import Engine
-from uavlab.sweeps.spec import Sweep, read_sweep
+from uavlab.sweeps.driver import RESULT, Engine, last_result, write_signed
+from uavlab.sweeps.spec import Sweep, Trial, read_sweep
 from uavlab.sweeps.table import SweepTable
-from uavlab.sweeps.trials import RESULT, Trial, last_result, write_result
 
 SETTINGS: dict[str, Any] = {key: value for key, value in TINY.items() if key not in ("formation_radius",)} | {
     **{"updates": 10, "checkpoint_every": 2, "evaluate_every": 5},
@@ -60,7 +59,7 @@ def scripted(monkeypatch: Any, work: Work, workers: int = 2) -> list[str]:
         done = work(folder, json.loads(request))
         if done is not None:
             folder.mkdir(parents=True, exist_ok=True)
-            write_result(folder, done)
+            write_signed(folder / RESULT, done)
             if "digest" in done:
                 write_json(folder / "run.json", {"digest": done["digest"]})
                 checkpoint.save(folder / "checkpoints", 1, {"best": {}}, {"preset": "none"}, keep=1)
@@ -73,17 +72,24 @@ def scripted(monkeypatch: Any, work: Work, workers: int = 2) -> list[str]:
     return log
 
 
-def flip_bits(folder: Path, count: int) -> int:
-    """Flip random bits of a trial's result, one at a time; return how many are refused. Others change nothing."""
-    path, dice = folder / RESULT, random.Random(0)
-    text, whole, refused = path.read_bytes(), last_result(folder), 0
+def flip_bits(path: Path, count: int, see: Callable[[], Any]) -> int:
+    """Flip random bits of a file, one at a time; return how many ``see`` refuses. Others change nothing."""
+    text, whole, dice, refused = path.read_bytes(), see(), random.Random(0), 0
     for _ in range(count):
         at, bit = dice.randrange(len(text)), dice.randrange(8)
         path.write_bytes(text[:at] + bytes([text[at] ^ 1 << bit]) + text[at + 1 :])
         try:
-            if last_result(folder) != whole:
-                raise AssertionError(f"bit {bit} of byte {at} changes the result without a word")
+            if see() != whole:
+                raise AssertionError(f"bit {bit} of byte {at} of {path.name} changes what is read without a word")
         except FileError:
             refused += 1
     path.write_bytes(text)
+    return refused
+
+
+def flip_every_file(folder: Path, count: int) -> dict[str, int]:
+    """Flip bits of every file of a trial; return how many are refused by the kind of its name."""
+    refused: dict[str, int] = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size):
+        refused[path.name] = refused.get(path.name, 0) + flip_bits(path, count, lambda: last_result(folder))
     return refused

@@ -356,19 +356,18 @@ def sweep(file: Path, out: Path | None) -> Record:
 
 @cli.command("sweep-trial")
 @click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("request")
 @as_json
-def trial(folder: Path) -> Record:
-    """Train one trial of a sweep in FOLDER; its description comes as a line of standard input, whose end stops it."""
-    from uavlab.sweeps.trials import read_request, run_trial, watch_input
+def trial(folder: Path, request: str) -> Record:
+    """Train a trial of a sweep in FOLDER; REQUEST describes it as JSON, and the end of standard input stops it."""
+    from uavlab.sweeps.driver import parse_request, run_trial, watch_input
 
-    request, stop = read_request(), Event()
+    (own, episodes), stop = parse_request(request), Event()
     watch_input(stop.set)
     with graceful_stop(stop.set):
-        result = run_trial(folder, request, stop)
-    echo(
-        one_line(f"{folder}: {(result or {}).get('status', 'interrupted')} {(result or {}).get('reason', '')}").strip()
-    )
-    return result or {"status": "interrupted"}
+        result = run_trial(folder, own, episodes, stop) or {"status": "interrupted"}
+    echo(one_line(f"{folder}: {result['status']} {result.get('reason', '')}").strip())
+    return result
 
 
 def own_place() -> tuple[int, int]:

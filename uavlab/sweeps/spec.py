@@ -1,8 +1,11 @@
 """The file of a sweep: presets, settings, their grid or search, seeds, and where trials run; all checked at once."""
 
+import itertools
+import json
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,61 +13,107 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Le, Len
 
 from uavlab.core.errors import ConfigError
+from uavlab.core.extras import require
 from uavlab.core.installation import entry, program
 from uavlab.core.registry import ENVIRONMENTS, LEARNERS, Registry
-from uavlab.core.text import quote, suggest, yaml_lines
-from uavlab.experiment.build import preset_values, task
-from uavlab.experiment.config import ELSEWHERE, LARGEST_FILE, model_of, read_yaml, toggle_layer
-from uavlab.experiment.external_names import is_external
+from uavlab.core.text import quote, yaml_lines
+from uavlab.experiment.config import LARGEST_FILE, Config, Layer, configure, read_yaml, toggle_layer
 from uavlab.experiment.names import require_preset
 from uavlab.experiment.presets import PRESETS, presets
-from uavlab.experiment.sizes import AUTO, BY_ENTITIES
+from uavlab.experiment.sizes import AUTO, AUTOMATIC
 from uavlab.experiment.validation import (
+    MAX_LISTED,
     as_stored,
     fields_of,
     problems_of,
     strict_model,
     unknown_names,
-    with_tuples,
     wrong_values,
 )
 from uavlab.runtime.toggles import TOGGLES
-from uavlab.storage.files import read_regular
+from uavlab.storage.files import json_digest, read_regular
 
 MOST = 10_000  # trials
 OWN = {"seed": "seeds", "runs": "seeds"}  # settings that the sweep sets, and the key that does
 SYNONYMS = {"preset": "presets", "seed": "seeds", "set": "settings", "parameters": "grid", "toggles": "settings"}
 Seed = Annotated[int, Ge(0), Le(2**31)]
 Number = int | float
+At = Callable[[str], str]  # where a key stands, such as `` from s.yaml:3``
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of a sweep."""
+
+    preset: str
+    settings: Mapping[str, Any]  # over the preset, without the seed; ``toggles`` is a named set
+    seed: int
+    varied: Mapping[str, Any] = field(default_factory=dict)  # those in which trials of the sweep differ
+
+    @property
+    def name(self) -> str:
+        """The name of its folder: preset, digest of the settings, seed."""
+        digest = json_digest({"preset": self.preset, "settings": dict(self.settings)})[:12]
+        return f"{re.sub('[^a-zA-Z0-9_.-]', '_', self.preset)[:40]}-{digest}-{self.seed}"
+
+    def request(self, episodes: int) -> str:
+        """Return what its process reads, as JSON."""
+        own = {"preset": self.preset, "settings": dict(self.settings), "seed": self.seed}
+        return json.dumps({**own, "episodes": episodes})
+
+    def configure(self, origins: Mapping[str, str] | None = None) -> Config:
+        """Return the settings of its run; ``origins`` says in messages where a setting was given."""
+        settings = {**self.settings, "seed": self.seed, "runs": 1}
+        toggles = settings.pop("toggles", None)
+        named = [] if toggles is None else [toggle_layer(str(toggles), settings.get("device"))]
+        return configure(self.preset, *named, Layer(settings, origins or {}))
 
 
 @dataclass(frozen=True)
 class Search:
-    """A search for the settings with the best mean score over seeds: ``ranges`` by name, and how many are tried.
-
-    Combinations of a ``batch`` are proposed without the scores of each other. It is no more than the trials that run at
-    once make useful, and part of the search: another batch makes other proposals.
-    """
+    """A search for the settings with the best mean score over seeds: ``ranges`` by name, and how many are tried."""
 
     ranges: Annotated[dict[str, dict[str, Any]], Len(1, 100)]
     trials: Annotated[int, Ge(1), Le(10_000)] = 20
-    batch: Annotated[int, Ge(1), Le(1000)] = 4
     seed: Annotated[int, Ge(0), Le(2**31)] = 0
 
 
-@dataclass(frozen=True)
-class Range:
-    """The values of one setting: ``low`` to ``high``, whole numbers if both are, or in their place a list."""
-
-    low: Number | None = None
-    high: Number | None = None
-    log: bool = False  # small values are tried as often as large ones, factor by factor
-    step: Number | None = None  # between neighbouring values
-    values: Annotated[list[str | bool | int | float | None], Len(1, 1000)] | None = None
+RANGE = {
+    "low": (Number | None, None),
+    "high": (Number | None, None),
+    "log": (bool, False),  # small values are tried as often as large ones, factor by factor
+    "step": (Number | None, None),  # between neighbouring values
+    "values": (Annotated[list[str | bool | Number | None], Len(1, 1000)] | None, None),  # in place of all others
+}
 
 
-Given = list[tuple[str, str, list[Any]]]
-"""Settings with the place where they stand, and their values."""
+def distribution(given: Mapping[str, Any]) -> Any:
+    """Return the values of a range as Optuna describes them; they are whole numbers if its ends are.
+
+    Raises:
+        ValueError: The parts do not fit each other.
+    """
+    from optuna import distributions
+
+    given = {name: value for name, value in given.items() if value is not None}
+    if [*given] == ["values"]:
+        return distributions.CategoricalDistribution(given["values"])
+    if "values" in given or not {"low", "high"} <= {*given}:
+        got = ", ".join(given) or "nothing"
+        raise ValueError(f"expected low and high, with log or step, or values alone, got {got}")
+    whole = all(isinstance(value, int) for value in given.values())
+    return (distributions.IntDistribution if whole else distributions.FloatDistribution)(**given)
+
+
+def ends(given: Mapping[str, Any]) -> list[Any]:
+    """Return the values of a range, or its ends."""
+    return [*(given.get("values") or (given["low"], given["high"]))]
+
+
+def rounded(given: Mapping[str, Any], value: Any) -> Any:
+    """Return a proposed value in four digits, within its range."""
+    own = isinstance(value, float) and "low" in given
+    return min(max(float(f"{value:.4g}"), given["low"]), given["high"]) if own else value
 
 
 @dataclass(frozen=True)
@@ -75,7 +124,7 @@ class Sweep:
         presets: Names of presets, or of external environments, such as ``pettingzoo:MODULE`` and ``FILE.py:FACTORY``.
         settings: Settings of every trial, by name; ``toggles`` is a named set of toggles.
         grid: Lists of values by name; every combination of them is trained.
-        search: In place of ``grid``: ``ranges``, ``trials``, ``batch`` and ``seed`` of a search by Optuna.
+        search: In place of ``grid``: ``ranges``, ``trials`` and ``seed`` of a search by Optuna.
         seeds: Seeds of each combination, or how many, from 0 on.
         episodes: Episodes by which the best policy of each trial is scored.
         scale: Lowest and highest score of a preset, by its name, for figures over several presets; by default those in
@@ -103,15 +152,30 @@ class Sweep:
         """The seeds of each combination."""
         return [*range(self.seeds)] if isinstance(self.seeds, int) else self.seeds
 
-    @cached_property
-    def ranges(self) -> Search | None:
-        return None if self.search is None else Search(**self.search)
+    @property
+    def sections(self) -> dict[str, dict[str, Any]]:
+        """The settings that are given, by the key under which they stand."""
+        ranges = (self.search or {}).get("ranges")
+        known = ranges if isinstance(ranges, dict) else {}
+        return {"settings": self.settings or {}, "grid": self.grid or {}, "search.ranges": known}
 
     @property
     def count(self) -> int:
         """How many trials there are."""
-        combinations = self.ranges.trials if self.ranges else math.prod(map(len, (self.grid or {}).values()))
-        return combinations * len(self.presets) * len(self.all_seeds)
+        proposals = Search(**self.search).trials if self.search else math.prod(map(len, (self.grid or {}).values()))
+        return proposals * len(self.presets) * len(self.all_seeds)
+
+    @property
+    def combinations(self) -> list[dict[str, Any]]:
+        """Every combination of the grid."""
+        grid = self.grid or {}
+        return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+
+    def trials(self, combinations: Iterable[Mapping[str, Any]]) -> list[Trial]:
+        """Return a trial for each preset, combination of settings and seed."""
+        fixed = self.settings or {}
+        each = itertools.product(self.presets, combinations, self.all_seeds)
+        return [Trial(preset, {**fixed, **varied}, seed, varied) for preset, varied, seed in each]
 
     def stored(self) -> dict[str, Any]:
         """Return its keys with their values, for a file."""
@@ -119,35 +183,34 @@ class Sweep:
 
 
 def read_sweep(what: Mapping[str, Any] | str | Path) -> Sweep:
-    """Return the sweep of a YAML file, or of a table with its keys."""
-    if isinstance(what, Mapping):
-        return parse_sweep(what, "sweep", {})
-    if not isinstance(what, str | Path):
+    """Return the sweep of a YAML file, or of a table with its keys.
+
+    Raises:
+        ConfigError: A key, a setting or a preset is unknown or wrong; the message lists all problems.
+        MissingPackageError: There is a search, and Optuna is not installed.
+    """
+    values, where, lines = what, "sweep", dict[str, str]()
+    if isinstance(what, str | Path):
+        path = Path(what)
+        values, where = read_yaml(path), str(path)
+        text = read_regular(path, LARGEST_FILE).decode("utf-8-sig")
+        lines = {name: f"{path}:{line}" for name, line in yaml_lines(text, nested=True).items()}
+    if not isinstance(values, Mapping):
         raise ConfigError(f"sweep: got {quote(what)}; expected a YAML file or a table of its keys.")
-    path = Path(what)
-    values = read_yaml(path)
-    lines = yaml_lines(read_regular(path, LARGEST_FILE).decode("utf-8-sig"), nested=True)
-    return parse_sweep(values, str(path), {name: f" from {path}:{line}" for name, line in lines.items()})
-
-
-def parse_sweep(values: Mapping[str, Any], where: str, origins: Mapping[str, str]) -> Sweep:
-    """Return a sweep from the values of its keys; ``origins`` says where each key and each inner one stands."""
     values = {name: as_stored(name, value) for name, value in values.items()}
-    model = strict_model(fields_of(Sweep))
+    model, origins = strict_model(fields_of(Sweep)), {name: f" from {line}" for name, line in lines.items()}
     problems = unknown_names(model, values, origins, SYNONYMS) + wrong_values(model, values, origins)[0]
     if not problems:
-        problems = [*dict.fromkeys(_problems(sweep := Sweep(**values), origins))]
+        sweep = Sweep(**values)
+        problems = [*_problems(sweep, lambda name: origins.get(name, ""))] or _wrong_settings(sweep, lines)
     if problems:
-        raise ConfigError(f"{where}: " + "; ".join(problems) + f". Keys of a sweep: `{program()} sweep --help`.")
+        listed = "; ".join([*dict.fromkeys(problems)][:MAX_LISTED])
+        raise ConfigError(f"{where}: {listed}. Keys of a sweep: `{program()} sweep --help`.")
     return sweep
 
 
-def _problems(sweep: Sweep, origins: Mapping[str, str]) -> Iterator[str]:
+def _problems(sweep: Sweep, at: At) -> Iterator[str]:
     """Yield what is wrong with a sweep whose keys have the right types."""
-
-    def at(name: str) -> str:
-        return origins.get(name, "")
-
     if sweep.grid is not None and sweep.search is not None:
         yield f"grid and search are both given{at('search')}; leave out one"
     if isinstance(sweep.seeds, list) and len(set(sweep.seeds)) < len(sweep.seeds):
@@ -158,130 +221,85 @@ def _problems(sweep: Sweep, origins: Mapping[str, str]) -> Iterator[str]:
         if name not in sweep.presets or not (math.isfinite(low) and math.isfinite(high) and low < high):
             got = f"got [{low:g}, {high:g}]{'' if name in sweep.presets else f' of {quote(name)}'}"
             yield f"scale.{name}: expected [lowest, highest] score of one of the presets, {got}{at(f'scale.{name}')}"
-    yield from (wrong := [*search_problems(sweep.search, at)])
-    given = _given(sweep, at)
-    yield from _twice(sweep, given)
-    if not (sweep.search and wrong) and sweep.count > MOST:
+    problems = {} if sweep.search is None else search_problems(sweep.search)
+    yield from (f"{key}: {problem}{at(key)}" for key, several in problems.items() for problem in several)
+    if not problems and sweep.count > MOST:
         yield f"{sweep.count:,} trials; expected at most {MOST:,}{at('search' if sweep.search else 'grid')}"
+    for name, values in (sweep.grid or {}).items():
+        if any(value in values[:i] for i, value in enumerate(values)):
+            yield f"grid.{name}: a value is given twice{at(f'grid.{name}')}"
+    for section, settings in sweep.sections.items():
+        for name in settings:
+            if name in OWN:
+                yield f"{name}: is given by `{OWN[name]}`{at(f'{section}.{name}')}"
+            if section != "settings" and name in (sweep.settings or {}):
+                yield f"{name} is given in settings and in {section}{at(f'{section}.{name}')}; leave out one"
     for name in sweep.presets:
+        try:
+            require_preset(name)
+        except ConfigError as error:
+            yield f"{str(error).removesuffix('.')}{at('presets')}"
         if sweep.presets.count(name) > 1:
             yield f"presets: {quote(name)} is given twice{at('presets')}"
-        elif problem := _wrong_preset(name, at("presets")):
-            yield problem
-        else:
-            yield from _wrong_settings(name, given)
-            yield from _unknown_elsewhere(name, given, at("presets"))
 
 
-def _wrong_preset(name: str, place: str) -> str | None:
-    """Return why a name is none of a preset; an external environment is registered by it."""
+def search_problems(search: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return what is wrong with a search, by the key of the file."""
+    require("sweep", "search", "optuna")
+    if problems := problems_of(strict_model(fields_of(Search)), search):
+        return {"search": problems}
+    wrong = {f"search.ranges.{name}": _range_problems(given) for name, given in search["ranges"].items()}
+    return {key: problems for key, problems in wrong.items() if problems}
+
+
+def _range_problems(given: Mapping[str, Any]) -> list[str]:
+    problems = problems_of(strict_model(RANGE), given)
     try:
-        if is_external(name):
-            require_preset(name)
-    except ConfigError as error:
-        return f"{str(error).removesuffix('.')}{place}"
-    return None if name in presets() else f"unknown preset {quote(name)}{place}{suggest(name, presets())}"
+        if not problems:
+            distribution(given)
+    except ValueError as error:
+        problems = [str(error).removesuffix(".")]
+    return problems
 
 
-def _unknown_elsewhere(preset: str, given: Given, place: str) -> Iterator[str]:
-    """Yield what a user's own code registered in this process, but not in those of trials."""
-    if entry()[0] != "-m":
-        return  # their processes run the same file
-    env = presets()[preset].env
-    named: list[tuple[Registry[Any], str, str]] = [(PRESETS, preset, place), (ENVIRONMENTS, env, place)]
-    for name, origin, values in given:
-        named += [(LEARNERS, str(value), origin) for value in values if name == "learner"] + [(TOGGLES, name, origin)]
-    for registry, name, origin in named:
-        if name in registry.places:
-            yield (
-                f"{registry.kind} {quote(name)} is registered in this process alone, expected in those of trials, too"
-                f"{origin}; let the file that registers it end with ul.main(), and run `python FILE.py sweep ...`"
-            )
+def _wrong_settings(sweep: Sweep, lines: Mapping[str, str]) -> list[str]:
+    """Return which settings a preset lacks, which are out of range, and which do not fit each other.
+
+    Every combination of a grid must fit; of a search each value of a list and each end of a range, where all others are
+    at their first value or all at their last one.
+    """
+    origins = {name: lines.get(f"{key}.{name}", "") for key, settings in sweep.sections.items() for name in settings}
+    ranges = {name: ends(given) for name, given in sweep.sections["search.ranges"].items()}
+    first, last = ({name: values[at] for name, values in ranges.items()} for at in (0, -1))
+    groups = [[{**first, name: end}, {**last, name: end}] for name, values in ranges.items() for end in values]
+    wrong = dict[str, str]()
+    for preset in sweep.presets:
+        one = replace(sweep, presets=[preset], seeds=1)
+        for group in groups or ([varied] for varied in sweep.combinations):
+            problems = [_problem(trial, origins) for trial in one.trials(group)]
+            if all(problems):
+                varied = ", ".join(f"{name}={value}" for name, value in group[0].items())
+                wrong.setdefault(problems[0], f" (with {varied})" if varied else "")
+    return [f"{text}{varied}" for text, varied in wrong.items()]
 
 
-def _given(sweep: Sweep, at: Callable[[str], str]) -> Given:
-    """Return all settings that a sweep sets, of a search the values at the ends of its ranges."""
-    fixed = [(name, at(f"settings.{name}"), [value]) for name, value in (sweep.settings or {}).items()]
-    fixed += [(name, at(f"grid.{name}"), values) for name, values in (sweep.grid or {}).items()]
-    ranges = (sweep.search or {}).get("ranges")
-    if isinstance(ranges, dict):
-        for name, limits in ranges.items():
-            known = isinstance(limits, dict)
-            ends = [limits.get("low"), limits.get("high"), *(limits.get("values") or ())] if known else []
-            fixed.append((name, at(f"search.ranges.{name}"), [end for end in ends if end is not None]))
-    return fixed
-
-
-def _twice(sweep: Sweep, given: Given) -> Iterator[str]:
-    """Yield what is wrong with the names and lists of settings, whatever the preset."""
-    names = [name for name, _, _ in given]
-    for name, place, values in given:
-        if name in OWN:
-            yield f"{name}: is given by `{OWN[name]}`{place}"
-        if names.count(name) > 1:
-            yield f"{name} is given twice{place}; leave out one"
-        if sweep.grid and name in sweep.grid and any(value in values[:i] for i, value in enumerate(values)):
-            yield f"grid.{name}: a value is given twice{place}"
-        if name == "toggles":
-            for value in values:
-                try:
-                    toggle_layer(value, "cpu")
-                except (ConfigError, TypeError) as error:
-                    yield f"{str(error).removesuffix('.')}{place}"
-
-
-def _wrong_settings(preset: str, given: Given) -> Iterator[str]:
-    """Yield which settings a preset lacks, and which values are of a wrong type or out of range by themselves."""
-    learners = next((values for name, _, values in given if name == "learner"), [None])
-    for learner in learners:
-        try:
-            if not (learner is None or isinstance(learner, str)):
-                raise ConfigError(f"learner: expected a name, got {quote(learner)}.")
-            chosen = task(presets()[preset].env, learner)
-        except ConfigError as error:
-            place = next((place for name, place, _ in given if name == "learner"), "")
-            yield f"{preset}: {str(error).removesuffix('.')}{place}"
-            continue
-        model, base = model_of(chosen.settings, tuple(TOGGLES.values())), preset_values(presets()[preset], chosen)
-        for name, place, values in given:
-            if name in ("toggles", "learner", *OWN):
-                continue
-            origin = {name: place}
-            yield from (f"{preset}: {problem}" for problem in unknown_names(model, [name], origin, ELSEWHERE))
-            for value in values if name in model.model_fields else ():
-                if not (name in BY_ENTITIES and value == AUTO):
-                    tried = with_tuples(model, {**base, name: value})
-                    yield from (f"{preset}: {problem}" for problem in wrong_values(model, tried, origin)[0])
-
-
-def search_problems(search: Mapping[str, Any] | None, at: Callable[[str], str]) -> Iterator[str]:
-    """Yield what is wrong with the table ``search``; ``at`` says where a key stands."""
-    if search is None:
-        return
-    problems = problems_of(strict_model(fields_of(Search)), search)
-    yield from (f"search: {problem}{at('search')}" for problem in problems)
-    for name, given in search["ranges"].items() if not problems else ():
-        wrong = problems_of(strict_model(fields_of(Range)), given) or _misfits(Range(**given))
-        yield from (f"search.ranges.{name}: {problem}{at(f'search.ranges.{name}')}" for problem in wrong)
-
-
-def _misfits(given: Range) -> list[str]:
-    """Return what is wrong with a range whose parts have the right types."""
-    numbers = (given.low, given.high, given.step)
-    if given.values is not None:
-        return ["values are all; leave out low, high, step and log"] * (
-            given.log or any(n is not None for n in numbers)
-        )
-    if given.low is None or given.high is None:
-        got = ", ".join(name for name in ("low", "high") if getattr(given, name) is not None) or "neither"
-        return [f"expected low and high, or values, got {got}"]
-    return [
-        text
-        for wrong, text in (
-            (given.low >= given.high, f"expected low < high, got {quote(given.low)} and {quote(given.high)}"),
-            (given.log and given.low <= 0, f"expected low > 0 with log, got {quote(given.low)}"),
-            (given.log and given.step is not None, "expected log or step, got both"),
-            (given.step is not None and given.step <= 0, f"expected step > 0, got {quote(given.step)}"),
-        )
-        if wrong
+def _problem(trial: Trial, origins: Mapping[str, str]) -> str:
+    """Return why a process could not begin a trial; empty if it could. Sizes of ``auto`` are not measured."""
+    settings = {name: 1 if name in AUTOMATIC and value == AUTO else value for name, value in trial.settings.items()}
+    named: list[tuple[Registry[Any], str]] = [
+        (PRESETS, trial.preset),
+        (ENVIRONMENTS, presets()[trial.preset].env),
+        (LEARNERS, str(settings.get("learner"))),
+        *((TOGGLES, name) for name in settings),
     ]
+    own = [f"{registry.kind} {quote(name)}" for registry, name in named if name in registry.places]
+    if own and entry()[0] == "-m":  # otherwise the processes of trials run the same file
+        return (
+            f"{', '.join(own)}: registered in this process alone, expected in those of trials, too; let the file that "
+            "registers it end with ul.main(), and run `python FILE.py sweep ...`"
+        )
+    try:
+        replace(trial, settings=settings).configure({name: line for name, line in origins.items() if line})
+    except ConfigError as error:
+        return str(error).removesuffix(".")
+    return ""

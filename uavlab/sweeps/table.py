@@ -3,8 +3,7 @@
 import csv
 import io
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,10 +11,9 @@ from typing import Any
 
 from uavlab.core.cards import Html, Table, card, interval_bar, notes
 from uavlab.core.errors import ConfigError
-from uavlab.core.extras import require
 from uavlab.core.statistics import MEAN, MIDDLE, Ends, compare, ends_text, method, named, rescale, summarize
 from uavlab.core.text import one_line, quote, require_known
-from uavlab.storage.files import atomic_write, write_json, write_text
+from uavlab.storage.files import write_json, write_text
 from uavlab.sweeps.driver import TRIALS, Row
 from uavlab.sweeps.spec import Sweep
 
@@ -196,17 +194,28 @@ class SweepTable:
         }
 
     def write(self) -> None:
-        """Write ``table.json``, ``table.csv`` and ``table.parquet`` into the folder.
+        """Write ``table.json`` and ``table.csv`` into the folder.
 
         Raises:
             ResourceError: A file cannot be written.
         """
         write_json(self.folder / "table.json", self.record())
-        columns = flat_columns(self.rows)
+        rows = [flat_row(row) for row in self.rows]
+        columns = dict.fromkeys(name for row in rows for name in row)
+        lines = [columns, *([row.get(name) for name in columns] for row in rows)]
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([columns, *zip(*columns.values(), strict=True)])
+        csv.writer(text, lineterminator="\n").writerows(lines)
         write_text(self.folder / "table.csv", text.getvalue())
-        write_parquet(self.folder / "table.parquet", columns)
+
+
+def flat_row(row: Row) -> dict[str, Any]:
+    """Return a row whose settings are named ``set/NAME`` and whose figures ``eval/NAME``, for a file."""
+    return {
+        **{name: row.get(name) for name in HEAD},
+        **{f"set/{name}": _text(value) for name, value in row["settings"].items()},
+        **{f"eval/{name}": value for name, value in row.get("figures", {}).items()},
+        **{name: row.get(name) for name in ("digest", "device")},
+    }
 
 
 def settings_text(row: Row) -> str:
@@ -228,39 +237,3 @@ def _reason(row: Row) -> str:
 
 def _bar(ends: Ends | None) -> Html:
     return Html("") if ends is None else interval_bar(ends[1], ends[0], ends[2])
-
-
-def flat_columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
-    """Return a column of plain values for each key: those of settings begin with ``set/``, of figures with ``eval/``.
-
-    A column has values of one type and None: other values become text.
-    """
-    flat = [
-        {
-            **{name: row.get(name) for name in HEAD},
-            **{f"set/{name}": value for name, value in row["settings"].items()},
-            **{f"eval/{name}": value for name, value in row.get("figures", {}).items()},
-            **{name: row.get(name) for name in ("digest", "device")},
-        }
-        for row in rows
-    ]
-    return {name: _plain([row.get(name) for row in flat]) for name in dict.fromkeys(key for row in flat for key in row)}
-
-
-def _plain(values: Sequence[Any]) -> list[Any]:
-    kinds = {type(value) for value in values if value is not None}
-    if kinds <= {int, float} and len(kinds) == 2:
-        return [None if value is None else float(value) for value in values]
-    if len(kinds) > 1 or kinds - {bool, int, float, str}:
-        return [None if value is None else _text(value) for value in values]
-    return [None if isinstance(value, float) and not math.isfinite(value) else value for value in values]
-
-
-def write_parquet(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
-    """Write columns as a Parquet file, over an older one."""
-    require("sweep", "a Parquet file", "pyarrow")
-    import pyarrow
-    from pyarrow import parquet
-
-    with atomic_write(path) as temporary:
-        parquet.write_table(pyarrow.table({name: list(values) for name, values in columns.items()}), temporary)

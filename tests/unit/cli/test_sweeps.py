@@ -11,7 +11,8 @@ import uavlab as ul
 from tests.support.cli_runner import uavlab
 from tests.support.sweeps import SETTINGS, result, scripted
 from uavlab.cli import runs
-from uavlab.sweeps import driver, trials
+from uavlab.sweeps import driver
+from uavlab.sweeps.spec import Trial
 
 FILE = "presets: [leader_follower]\ngrid: {lr: [0.1, 0.2]}\nseeds: 2\nepisodes: 3\n"
 
@@ -24,7 +25,7 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def work(folder: Path, request: dict[str, Any]) -> dict[str, Any] | None:
-    lr, seed = request["settings"]["lr"], request["settings"]["seed"]
+    lr, seed = request["settings"]["lr"], request["seed"]
     return result(None, "diverged", reason="nan") if (lr, seed) == (0.2, 1) else result(lr + seed)
 
 
@@ -41,7 +42,7 @@ def test_a_sweep_writes_its_table_and_its_page(monkeypatch: pytest.MonkeyPatch) 
     folder = Path("sweeps/mine").resolve()
     assert (record["folder"], record["page"]) == (str(folder), str(folder / "report.html"))
     files = {path.name for path in folder.iterdir()} - {".lock"}
-    assert files == {"sweep.json", "trials", "table.json", "table.csv", "table.parquet", "report.html"}
+    assert files == {"sweep.json", "trials", "table.json", "table.csv", "report.html"}
 
 
 def test_a_sweep_without_a_score_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,10 +88,16 @@ def test_combinations_that_do_not_fit_are_refused_before_the_first_process(monke
         assert not Path("sweeps/bad").exists()
 
 
-def test_a_search_of_which_nothing_fits_is_refused_before_the_first_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_with_a_value_that_never_fits_is_refused_before_the_first_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     log = scripted(monkeypatch, work)
-    for settings, code in (("{curriculum: {a: 1}}", 2), ("{capacity: 4096}", 0)):
-        search = "{trials: 4, ranges: {batch: {values: [8, 5000]}, lr: {values: [0.1]}}}"
+    for settings, capacity, code in (
+        ("{curriculum: {a: 1}}", "", 2),
+        ("{capacity: 4096}", "", 2),
+        ("{}", "capacity: {values: [4096, 10000]}, ", 0),  # some proposals will be refused
+    ):
+        search = f"{{trials: 4, ranges: {{{capacity}batch: {{values: [8, 5000]}}, lr: {{values: [0.1]}}}}}}"
         Path("s.yaml").write_text(f"presets: [leader_follower]\nsettings: {settings}\nsearch: {search}\n")
         ended = uavlab("sweep", "s.yaml", "--json")
         assert (ended.code, bool(log)) == (code, code == 0)
@@ -117,15 +124,14 @@ def test_a_signal_ends_it_with_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_process_of_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    request = {"preset": "leader_follower", "settings": {**SETTINGS, "seed": 1, "runs": 1}, "episodes": 3}
+    request = Trial("leader_follower", SETTINGS, 1).request(3)
     watched: list[object] = []
-    monkeypatch.setattr(trials, "read_request", lambda: request)
-    monkeypatch.setattr(trials, "watch_input", watched.append)
-    ended = uavlab("sweep-trial", "trials/t", "--json")
+    monkeypatch.setattr(driver, "watch_input", watched.append)
+    ended = uavlab("sweep-trial", "trials/t", request, "--json")
     assert (ended.code, ended.out.splitlines()[0]) == (0, "trials/t: complete")
-    assert ended.json == trials.read_result(Path("trials/t"), 3)
+    assert ended.json == driver.read_result(Path("trials/t"), 3)
     assert len(watched) == 1
-    monkeypatch.setattr(trials, "watch_input", lambda stop: stop())
-    ended = uavlab("sweep-trial", "trials/u", "--json")
+    monkeypatch.setattr(driver, "watch_input", lambda stop: stop())
+    ended = uavlab("sweep-trial", "trials/u", request, "--json")
     assert (ended.code, ended.json) == (0, {"status": "interrupted"})
     assert runs.trial.help

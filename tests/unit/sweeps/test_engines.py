@@ -14,14 +14,12 @@ from tests.support.sweeps import small
 from uavlab.core import installation
 from uavlab.core.errors import ResourceError
 from uavlab.storage.machine import usable_cores
-from uavlab.sweeps import engines
-from uavlab.sweeps.driver import open_engine
-from uavlab.sweeps.engines import local_engine, run_process
+from uavlab.sweeps.driver import open_engine, run_process
 
 SCRIPT = """
 import os, pathlib, sys
 folder = pathlib.Path(sys.argv[2])
-print(sys.argv[1], os.environ["OMP_NUM_THREADS"], os.getcwd(), sys.stdin.readline(), end="", flush=True)
+print(sys.argv[1], os.environ["OMP_NUM_THREADS"], os.getcwd(), sys.argv[3], flush=True)
 folder.with_suffix(".pid").write_text(str(os.getpid()))
 print(sys.stdin.read() + "ended", flush=True)
 """
@@ -62,7 +60,7 @@ def test_a_process_that_is_killed_has_ended(script: list[str], tmp_path: Path) -
 
 def test_a_process_that_reads_nothing_has_ended(tmp_path: Path) -> None:
     (tmp_path / "s.py").write_text("")
-    run_process([str(tmp_path / "s.py")], str(tmp_path), tmp_path / "t", "x" * 1_000_000, Event())
+    run_process([str(tmp_path / "s.py")], str(tmp_path), tmp_path / "t", "x", Event())
 
 
 class Interrupted(Event):
@@ -86,14 +84,20 @@ def test_a_process_ends_if_its_waiting_is_cut(script: list[str], tmp_path: Path)
 def test_what_cannot_be_started_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ResourceError, match="cannot start a process"):
         run_process(["s.py"], str(tmp_path / "absent"), tmp_path / "t", "x", Event())
+    with pytest.raises(ResourceError, match=r"cannot start a process \(Argument list too long\)"):
+        run_process(["s.py"], str(tmp_path), tmp_path / "t", "x" * 1_000_000, Event())
 
 
-def test_the_local_engine_has_a_worker_for_each_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[tuple[object, ...]] = []
-    monkeypatch.setattr(engines, "run_process", lambda *given: calls.append(given))
+def test_the_local_engine_has_a_worker_for_each_core(
+    script: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installation, "command_line", True)
+    monkeypatch.setattr("sys.argv", script)  # which a user's own command line is
+    monkeypatch.chdir(tmp_path)
+    with open_engine(small(workers=3)) as engine:
+        assert engine.workers == 3
     with open_engine(small(workers=None)) as engine:
         assert engine.workers == usable_cores()
-        engine.run(Path("t"), "x", stop := Event())
-    with local_engine(small(workers=3)) as engine:
-        assert engine.workers == 3
-    assert calls == [(installation.entry(), os.getcwd(), Path("t"), "x", stop)]
+        (stop := Event()).set()
+        engine.run(tmp_path / "t", "x", stop)
+    assert (tmp_path / "t.log").read_text() == f"sweep-trial 1 {tmp_path} x\nended\n"
