@@ -14,8 +14,7 @@ from uavlab.telemetry import dataset, flights
 from uavlab.telemetry.dataset import HIDDEN, FlightDataset
 from uavlab.telemetry.flights import Telemetry
 from uavlab.telemetry.forecaster import Forecast
-from uavlab.telemetry.logs.columns import TRUTH
-from uavlab.telemetry.logs.mapping import read_column_map
+from uavlab.telemetry.logs.columns import TRUTH, read_column_map
 from uavlab.telemetry.metrics import UNITS, by_target, predict_windows
 from uavlab.telemetry.simulation import RATE
 

@@ -1,18 +1,23 @@
-"""The columns of a flight: names, units, meanings and plausible ranges, and the units that logs may use.
+"""The columns of a flight: names, units and plausible ranges; and column maps, which name their fields in a file.
 
 World frame: x north, y east, z down (NED). Body frame: x forward, y right, z down (FRD). Both are PX4's.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float64
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.text import quote, suggest
+from uavlab.core.text import quote, require_known, suggest, yaml_value
+from uavlab.storage.files import read_regular
 
 GRAVITY = 9.80665  # m/s^2, the standard one
+LARGEST_FILE = 50_000  # bytes of a column map
+KEYS = ("from", "unit", "unknown", "blank")
 DISARMED = 800, 1000  # us: pulses in this range keep a motor still; PX4 sends 900
 
 
@@ -136,3 +141,69 @@ def guess_unit(low: float, high: float, column: Column) -> str:
         if all(column.low <= end <= column.high for end in ends):
             return name
     return ""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The field of a column."""
+
+    field: str  # full name, ``topic.field`` or ``topic#1.field`` for ULog
+    unit: str | None = None  # of the field; None for the column's own
+    unknown: float | None = None  # number that marks a missing value
+    blank: float | None = None  # number that replaces missing values (NaN)
+
+
+@dataclass(frozen=True)
+class ColumnMap:
+    """The fields of all columns."""
+
+    source: str  # file of the map; empty for the built-in maps
+    columns: Mapping[str, tuple[Entry, ...]]  # by column; the first entry that a file has is used
+
+    @property
+    def fields(self) -> list[str]:
+        """Full names of all fields."""
+        return [entry.field for entries in self.columns.values() for entry in entries]
+
+
+def read_column_map(path: Path) -> ColumnMap:
+    """Read a column map from a YAML 1.2 file.
+
+    ```yaml
+    columns:
+      x: vehicle_local_position.x
+      p: {from: gyro_x, unit: deg/s}
+      current: {from: amps, unit: mA, unknown: -1}     # the number that marks a missing value
+      motor_1: {from: "actuator_outputs.output[0]", unit: us, blank: 0}  # the number that replaces missing values
+    ```
+    """
+    try:
+        text = read_regular(path, LARGEST_FILE).decode("utf-8-sig")
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a null character in the path
+        raise ConfigError(f"{path}: not readable: {getattr(error, 'strerror', None) or error}.") from error
+    value = yaml_value(text, str(path), lines=True)
+    columns = value.get("columns") if isinstance(value, dict) and len(value) == 1 else None
+    if not isinstance(columns, dict) or not columns:
+        raise ConfigError(f"{path}: expected `columns:` alone, and under it lines `column: field of the file`.")
+    for name in columns:
+        require_known("column", name, COLUMNS, f"{path}: ")
+    return ColumnMap(str(path), {name: (_entry(f"{path}: columns.{name}", name, columns[name]),) for name in columns})
+
+
+def _entry(where: str, name: str, value: Any) -> Entry:
+    options = value if isinstance(value, dict) else {"from": value}
+    for key in options:
+        require_known("key", key, KEYS, f"{where}: ")
+    field, unit = options.get("from"), options.get("unit")
+    if not isinstance(field, str) or not field:
+        raise ConfigError(f"{where}: expected the name of a field, got {quote(field)}.")
+    if unit is not None:
+        check_unit(str(unit), COLUMNS[name], where)
+    for key in ("unknown", "blank"):
+        if key in options and type(options[key]) not in (int, float):
+            raise ConfigError(f"{where}: {key}: expected a number, got {quote(options[key])}.")
+    return Entry(field, None if unit is None else str(unit), options.get("unknown"), options.get("blank"))
+
+
+PLAIN = ColumnMap("", {name: (Entry(name),) for name in COLUMNS})
+"""Fields named like columns."""

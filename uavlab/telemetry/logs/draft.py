@@ -12,11 +12,23 @@ from jaxtyping import Float64, Shaped
 from uavlab.core.errors import ConfigError
 from uavlab.core.text import one_line
 from uavlab.storage.files import write_text
-from uavlab.telemetry.logs.columns import COLUMNS, FORCE, INPUTS, QUATERNION, TIME, UNITS, Column, convert, guess_unit
+from uavlab.telemetry.logs.columns import (
+    COLUMNS,
+    FORCE,
+    INPUTS,
+    QUATERNION,
+    TIME,
+    UNITS,
+    Column,
+    ColumnMap,
+    Entry,
+    convert,
+    guess_unit,
+    read_column_map,
+)  # fmt: skip
 from uavlab.telemetry.logs.log import Log, build_log, duration, read_raw
-from uavlab.telemetry.logs.mapping import MOTORS, TOPICS, ColumnMap, Entry, read_column_map, read_vehicle, usual_map
 from uavlab.telemetry.logs.raw import RawLog, draft_command
-from uavlab.telemetry.logs.ulog_reader import is_ulog
+from uavlab.telemetry.logs.ulog import MOTORS, TOPICS, is_ulog, read_vehicle, usual_map
 
 HEAD = """\
 # Drafted from {source}. Each line is a guess: correct it, then use it by --mapping.

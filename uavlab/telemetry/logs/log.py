@@ -1,31 +1,42 @@
 """Flight logs as checked columns with standard names and units, read from a file of any known format.
 
-Each column keeps its own times, because a vehicle logs its sensors at different rates; ``flights`` aligns them.
+Each column keeps its own times, because a vehicle logs its sensors at different rates; ``resample`` aligns them.
 Messages name the line of an error, or its row where a format has no lines.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Bool, Float32, Float64
 
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.text import quote, suggest
-from uavlab.telemetry.logs import csv_reader, ulog_reader
-from uavlab.telemetry.logs.columnar_readers import read_npz, read_parquet
-from uavlab.telemetry.logs.columns import COLUMNS, FORCE, QUATERNION, TIME, UNITS, Column, convert, guess_unit
-from uavlab.telemetry.logs.mapping import PLAIN, ColumnMap, Entry, usual_map
+from uavlab.telemetry.logs.columns import (
+    COLUMNS,
+    FORCE,
+    PLAIN,
+    QUATERNION,
+    TIME,
+    UNITS,
+    Column,
+    ColumnMap,
+    Entry,
+    convert,
+    guess_unit,
+)  # fmt: skip
 from uavlab.telemetry.logs.raw import Group, RawLog, draft_command, list_names, quote_name, require_size
+from uavlab.telemetry.logs.tables import read_csv, read_npz, read_parquet
+from uavlab.telemetry.logs.ulog import is_ulog, read_ulog, usual_map
 
-READERS = {
-    **{".csv": csv_reader.read, ".tsv": csv_reader.read, ".txt": csv_reader.read},
-    **{".npz": read_npz, ".parquet": read_parquet, ".pq": read_parquet},
-}
+READERS = {**dict.fromkeys((".csv", ".tsv", ".txt"), read_csv), ".npz": read_npz}
+READERS |= dict.fromkeys((".parquet", ".pq"), read_parquet)
 SLOWEST = 1.0  # s: a time without a unit that has larger steps is assumed to be in another unit
 LEAST_FORCE = 3.0  # m/s^2: the median specific force of a flight is not below this; in g it is about 1
 TOLERANCE = 0.05  # between the norm of a quaternion and 1
+GAP = 1.0  # s: longest time without a value
+SAME = 1e-6  # s: time resolution of ULog; smaller differences are ignored
 
 
 @dataclass(frozen=True)
@@ -58,8 +69,8 @@ def read_log(path: Path, mapping: ColumnMap | None = None) -> Log:
 def read_raw(path: Path, mapping: ColumnMap | None, others: bool) -> RawLog:
     """Read the fields of a file; those in ``mapping``, or those named like columns, must hold numbers."""
     ending = path.suffix.lower()
-    if ulog_reader.is_ulog(path) or ending in (".ulg", ".ulog"):
-        return ulog_reader.read(path, lambda part: duration(build_log(part, mapping)))
+    if is_ulog(path) or ending in (".ulg", ".ulog"):
+        return read_ulog(path)
     if ending not in READERS:
         raise ConfigError(f"{path}: unknown ending {quote(ending)}; expected {', '.join(READERS)} or a ULog file.")
     used = mapping or PLAIN
@@ -210,3 +221,85 @@ def _check_force(columns: Mapping[str, Signal]) -> None:
 
 def _norm(parts: Iterable[Signal]) -> Float64[np.ndarray, " T"]:
     return np.sqrt(sum(part.values**2 for part in parts))
+
+
+def resample(log: Log, rate: float, columns: Sequence[str]) -> dict[str, Float32[np.ndarray, " T"]]:
+    """Resample columns of a log to ``rate`` rows per second over the time that all of them share.
+
+    Sensor values are interpolated linearly; commands and references hold their last value. Quaternions are interpolated
+    linearly along the shorter arc and normalised. Rows without a value are skipped.
+    """
+    _require_columns(log, columns)
+    known = {name: _finite_rows(log, name) for name in columns}
+    first, last = _shared_time(log, known)
+    for name in columns:
+        _check_gaps(log.columns[name], name, known[name], first, last)
+    rows = int((last - first) * rate + SAME * rate) + 1
+    time = first + np.arange(rows) / rate
+    flight = {name: _interpolate(log, name, known[name], time).astype(np.float32) for name in columns}
+    if set(QUATERNION) <= set(columns):
+        length = np.linalg.norm([flight[name] for name in QUATERNION], axis=0)
+        flight |= {name: flight[name] / length for name in QUATERNION}
+    return flight
+
+
+def _require_columns(log: Log, columns: Sequence[str]) -> None:
+    absent = [name for name in columns if name not in log.columns]
+    if absent:
+        problem = f"{log.source}: no column {', '.join(map(repr, absent))}"
+        notes = "".join(f" ({note})" for note in log.notes if {*note.partition(":")[0].split(", ")} & {*absent})
+        expected, present = list_names(list(columns)), list_names(list(log.columns))
+        raise FileError(f"{problem}{notes}; expected {expected}; found {present}.")
+
+
+def _finite_rows(log: Log, name: str) -> Bool[np.ndarray, " T"]:
+    """Mask the rows with a value; for an attitude, those with all four components."""
+    parts = QUATERNION if name in QUATERNION else (name,)
+    return np.logical_and.reduce([np.isfinite(log.columns[part].values) for part in parts])
+
+
+def _shared_time(log: Log, known: Mapping[str, Bool[np.ndarray, " T"]]) -> tuple[float, float]:
+    ends = {name: log.columns[name].time[rows][[0, -1]] for name, rows in known.items() if rows.any()}
+    if len(ends) < len(known):
+        raise FileError(f"{log.source}: no row has all of {', '.join(QUATERNION)}.")
+    late, early = max(ends, key=lambda it: ends[it][0]), min(ends, key=lambda it: ends[it][1])
+    first, last = float(ends[late][0]), float(ends[early][1])
+    if last <= first:
+        problem = f"{late!r} begins at {first:.3f} s, {early!r} ends at {last:.3f} s after the start"
+        raise FileError(f"{log.source}: columns share no time: {problem}; leave one of them out.")
+    return first, last
+
+
+def _check_gaps(signal: Signal, name: str, known: Bool[np.ndarray, " T"], first: float, last: float) -> None:
+    """Refuse gaps longer than ``GAP`` between ``first`` and ``last``."""
+    rows = np.flatnonzero(known)
+    time = signal.time[rows]
+    long = (np.diff(time) > GAP + SAME) & (time[:-1] < last) & (time[1:] > first)
+    if long.any():
+        at = int(np.flatnonzero(long)[0])
+        before, after = int(rows[at]), int(rows[at + 1])
+        what = f"{after - before - 1} rows without a value" if after - before > 1 else "nothing"
+        where = f"{signal.group.label(signal.field, before)} ({name})"
+        until = f"{time[at + 1]:.3f} s after the start ({signal.group.locate(after)})"
+        expected = f"expected gaps of at most {GAP:g} s; cut the log there"
+        raise FileError(f"{where}: {what} from {time[at]:.3f} to {until}; {expected}.")
+
+
+def _interpolate(
+    log: Log, name: str, known: Bool[np.ndarray, " T"], time: Float64[np.ndarray, " N"]
+) -> Float64[np.ndarray, " N"]:
+    signal = log.columns[name]
+    since, values = signal.time[known], signal.values[known]
+    if COLUMNS[name].held:
+        return values[np.searchsorted(since, time + SAME, side="right") - 1]
+    if name in QUATERNION:
+        values = values * _signs(log, known)
+    return np.interp(time, since, values)
+
+
+def _signs(log: Log, known: Bool[np.ndarray, " T"]) -> Float64[np.ndarray, " K"]:
+    """Return the sign of each quaternion that makes the sequence continuous (q and -q are equal attitudes)."""
+    parts = np.stack([log.columns[name].values[known] for name in QUATERNION])
+    flips = np.where((parts[:, 1:] * parts[:, :-1]).sum(0) < 0, -1.0, 1.0)
+    begin = -1.0 if parts[0, 0] < 0 else 1.0
+    return begin * np.concatenate(([1.0], np.cumprod(flips)))

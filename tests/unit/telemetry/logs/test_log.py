@@ -12,9 +12,9 @@ from pyarrow import parquet
 from tests.support import ulog_writer
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.telemetry.logs import raw
-from uavlab.telemetry.logs.columns import COLUMNS, INPUTS
+from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, ColumnMap, Entry, read_column_map
 from uavlab.telemetry.logs.log import build_log, read_log, read_raw
-from uavlab.telemetry.logs.mapping import PX4, ColumnMap, Entry, read_column_map
+from uavlab.telemetry.logs.ulog import PX4
 
 TABLE = {"time": [10.0, 10.25, 10.5], "x": [0.0, 1.0, 3.0], "voltage": [15.5, np.nan, 15.25]}
 
