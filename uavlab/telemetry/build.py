@@ -25,7 +25,6 @@ from uavlab.telemetry.forecaster import (
 from uavlab.telemetry.window_source import (
     DATASET_CHANGED,
     DataSplit,
-    Flights,
     Loader,
     WindowCollector,
     load_split,
@@ -131,7 +130,7 @@ def _check_columns(where: str, columns: Mapping[str, Tensor], again: Mapping[str
 class _Part:
     """The flights of one group, and the first rows of their windows."""
 
-    def __init__(self, task: Telemetry, name: str, flights: Flights, group: list[int]) -> None:
+    def __init__(self, task: Telemetry, name: str, flights: FlightDataset, group: list[int]) -> None:
         self.task, self.name, self.flights, self.compared = task, name, flights, 0
         self.bounds = flights.bounds
         self.numbers = sorted(group[: len(self.bounds) - 1])  # fewer with ``used`` < 1

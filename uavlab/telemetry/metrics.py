@@ -11,9 +11,9 @@ from torch import Tensor
 from uavlab.core.types import Metric, Scale
 from uavlab.evaluation import interval
 from uavlab.telemetry import dataset
-from uavlab.telemetry.dataset import HIDDEN
+from uavlab.telemetry.dataset import HIDDEN, FlightDataset
 from uavlab.telemetry.forecaster import TARGETS, UNITS, Forecast, flatten_targets, target_scale
-from uavlab.telemetry.window_source import DataSplit, Flights
+from uavlab.telemetry.window_source import DataSplit
 
 CHUNK = 512  # windows predicted at a time
 FITTED = 1000  # windows at a time in the fit of the linear baseline
@@ -38,7 +38,7 @@ predictions from the mean truth, over the variance of the truth; near 0, predict
 
 @torch.no_grad()
 def predict_windows(
-    forecast: Forecast, flights: Flights, shape: tuple[int, int], stride: int, count: int
+    forecast: Forecast, flights: FlightDataset, shape: tuple[int, int], stride: int, count: int
 ) -> Iterator[tuple[Tensor, Float[Tensor, "R N out"], Float[Tensor, "N out"]]]:
     """Yield flights, predictions and true targets of chunks of windows in the first ``count`` flights (host sync)."""
     device = forecast.log_variance.device
@@ -50,7 +50,7 @@ def predict_windows(
 
 
 def figures(
-    forecast: Forecast, flights: Flights, shape: tuple[int, int], stride: int, count: int
+    forecast: Forecast, flights: FlightDataset, shape: tuple[int, int], stride: int, count: int
 ) -> dict[str, Float[Tensor, "R E"]]:
     """Score each flight, scaled such that means over flights are the scores over all windows (host sync).
 

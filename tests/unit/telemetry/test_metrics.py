@@ -17,10 +17,10 @@ from tests.support.fixtures_telemetry import random_dataset
 from uavlab.core.types import Scale
 from uavlab.experiment.config import configure
 from uavlab.telemetry import metrics
-from uavlab.telemetry.dataset import FEATURES, HIDDEN, window_starts
+from uavlab.telemetry.dataset import FEATURES, HIDDEN, FlightDataset, window_starts
 from uavlab.telemetry.forecaster import TARGETS, flatten_targets
 from uavlab.telemetry.metrics import KINDS, METRICS, by_target, figures, predict_windows, summary
-from uavlab.telemetry.window_source import DataSplit, DiskDataset, Flights, Loader, load_split
+from uavlab.telemetry.window_source import DataSplit, FlightFiles, Loader, load_split
 
 WINDOW, HORIZON, STRIDE = 12, 3, 2
 SHAPE = (WINDOW, HORIZON)
@@ -60,7 +60,7 @@ def guess(runs: int = 2, off: float = 0.5) -> FixedForecast:
     return FixedForecast(values, torch.full((runs, len(TARGETS)), -0.7), spread)
 
 
-def score(forecast: FixedForecast, flights: Flights = FLIGHTS, count: int = 4) -> dict[str, Tensor]:
+def score(forecast: FixedForecast, flights: FlightDataset = FLIGHTS, count: int = 4) -> dict[str, Tensor]:
     return figures(forecast, flights, SHAPE, STRIDE, count)  # type: ignore[arg-type]
 
 
@@ -184,9 +184,9 @@ def test_windows_are_predicted_in_chunks(monkeypatch: pytest.MonkeyPatch, tmp_pa
     """Scores from memory and from files are equal, in chunks of any size."""
     expected = score(guess())
     monkeypatch.setattr(metrics, "CHUNK", 50)
-    files = DiskDataset(tmp_path)
+    files = FlightFiles(tmp_path)
     files.append(FLIGHTS)
-    for flights in (FLIGHTS, files):
+    for flights in (FLIGHTS, files.read()):
         parts = predict_windows(guess(), flights, SHAPE, STRIDE, 4)  # type: ignore[arg-type]
         assert [len(part[0]) for part in parts][:2] == [50, 50]
         for name, value in score(guess(), flights).items():

@@ -23,7 +23,6 @@ from uavlab.telemetry.dataset import FEATURES, HIDDEN, TRACKING_ERROR, FlightDat
 from uavlab.telemetry.flights import Telemetry
 from uavlab.telemetry.window_source import (
     DataSplit,
-    DiskDataset,
     Loader,
     WindowCollector,
     WindowsConfig,
@@ -275,10 +274,6 @@ def test_scales_see_training_flights_alone(
         assert torch.equal(a.spread, b.spread) != seen
 
 
-def rows(flights: FlightDataset | DiskDataset, name: str) -> Tensor:
-    return flights._read(name, 0, flights.rows) if isinstance(flights, DiskDataset) else getattr(flights, name)
-
-
 @pytest.mark.parametrize("loader", LOADERS)
 def test_flights_are_split_and_scaled(loader: Loader) -> None:
     sets = load_split(SMALL, CPU, loader)
@@ -287,15 +282,15 @@ def test_flights_are_split_and_scaled(loader: Loader) -> None:
         expected = dataset.concatenate([FLIGHTS[number] for number in sorted(group)])
         flights = getattr(sets, name)
         assert torch.equal(flights.bounds, expected.bounds)
-        assert torch.equal(rows(flights, "truth"), expected.truth)
-        assert torch.equal(rows(flights, "tracking_error"), expected.tracking_error)
+        assert torch.equal(flights.truth, expected.truth)
+        assert torch.equal(flights.tracking_error, expected.tracking_error)
         if name == "training":
             check_scales(sets, expected)
         if name == "training" and loader != "per_item":
             normal = (expected.inputs - sets.inputs.center) / sets.inputs.spread
-            torch.testing.assert_close(rows(flights, "inputs"), normal, rtol=1e-6, atol=1e-6)
+            torch.testing.assert_close(flights.inputs, normal, rtol=1e-6, atol=1e-6)
         else:
-            assert torch.equal(rows(flights, "inputs"), expected.inputs)
+            assert torch.equal(flights.inputs, expected.inputs)
 
 
 def check_scales(sets: DataSplit, training: FlightDataset) -> None:
@@ -313,7 +308,7 @@ def test_less_is_used_of_the_training_flights_alone(loader: Loader) -> None:
     assert half.training.bounds.tolist() == [0, count]
     assert len(every.training.bounds) == 3
     for name in ("validation", "test"):
-        assert torch.equal(rows(getattr(half, name), "inputs"), rows(getattr(every, name), "inputs"))
+        assert torch.equal(getattr(half, name).inputs, getattr(every, name).inputs)
 
 
 def test_flights_are_not_made_twice_for_other_windows() -> None:
