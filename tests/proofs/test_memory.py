@@ -15,14 +15,14 @@ import torch
 from tests.support.named_rows import RUNS, check, named, rows
 from uavlab.core.types import Transition, leaves
 from uavlab.replay.ring import Ring, add, allocate
-from uavlab.telemetry.dataset import FEATURES
+from uavlab.telemetry.flights import FEATURES
 
 ROOT = Path(__file__).parents[2]
 LIMITED = """
 import os, resource, sys, torch
 from uavlab.telemetry import window_source as disk
 from uavlab.core.types import Scale, tree_map
-from uavlab.telemetry.dataset import FlightDataset
+from uavlab.telemetry.flights import FlightDataset
 
 def memory():
     (line,) = (line for line in open("/proc/self/status") if line.startswith("VmData:"))

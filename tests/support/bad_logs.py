@@ -155,8 +155,8 @@ ROWS = (
     log(
         "dat-6",
         npz(x=np.array([{}, {}, {}])),
-        "data.npz array 'x': Object arrays cannot be loaded when allow_pickle=False; save plain numbers (dtype float64), "
-        "or copy the file again.",
+        "data.npz array 'x': Object arrays cannot be loaded when allow_pickle=False; save plain numbers (dtype "
+        "float64), or copy the file again.",
         "data.npz",
     ),
     log(

@@ -26,7 +26,7 @@ from uavlab.nets.sequences import StackedTCN
 from uavlab.ops.geometry import constant
 from uavlab.runtime.grad_step import Rows
 from uavlab.runtime.runtime import Runtime
-from uavlab.telemetry.dataset import AXES, FEATURES, HIDDEN, MOTORS, PHYSICS_ROWS, TURNS, Windows
+from uavlab.telemetry.flights import AXES, FEATURES, HIDDEN, MOTORS, PHYSICS_ROWS, TURNS, Windows
 from uavlab.telemetry.simulation import ACCELEROMETER, CURRENT, GYROSCOPE, RATE, VOLTAGE, Quadrotor
 
 TARGETS = (*HIDDEN, "error")  # error: tracking error over all rows ahead

@@ -25,10 +25,8 @@ from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Scale, tree_map
 from uavlab.runtime.oom_retry import refusal_reason, require_memory
 from uavlab.runtime.runtime import Runtime
-from uavlab.telemetry import dataset
 from uavlab.telemetry import flights as fleet
-from uavlab.telemetry.dataset import FEATURES, HIDDEN, ROW, TRACKING_ERROR, FlightDataset, Windows
-from uavlab.telemetry.flights import Telemetry
+from uavlab.telemetry.flights import FEATURES, HIDDEN, ROW, TRACKING_ERROR, FlightDataset, Telemetry, Windows
 
 FIELDS = ("inputs", "truth", "tracking_error")
 BLOCK = 100_000  # rows of ``block_statistics`` in memory at a time
@@ -62,8 +60,8 @@ class FlightFiles:
     def read(self) -> FlightDataset:
         """Return all flights as tensors whose memory is that of the files; the system reads rows when they are used."""
         rows = int(self.bounds[-1])
-        mapped = (np.memmap(file, np.float32, "r+").reshape(rows, -1) for file in self.files.values())
-        return FlightDataset(*map(torch.from_numpy, mapped), self.bounds)
+        mapped = {name: np.memmap(file, np.float32, "r+").reshape(rows, -1) for name, file in self.files.items()}
+        return FlightDataset(**{name: torch.from_numpy(part) for name, part in mapped.items()}, bounds=self.bounds)
 
 
 def block_statistics(flights: FlightDataset, fields: Sequence[str]) -> tuple[Float[Tensor, " F"], Float[Tensor, " F"]]:
@@ -161,13 +159,13 @@ def load_split(task: Telemetry, device: torch.device, loader: Loader = "device")
 
 @lru_cache(maxsize=len(get_args(Loader)))
 def _load_split(task: Telemetry, device: torch.device, loader: Loader, stamp: object) -> DataSplit:
-    group, *others = dataset.split(fleet.count(task), (task.training, task.validation), task.split)
+    group, *others = fleet.split(fleet.count(task), (task.training, task.validation), task.split)
     groups = [group[: max(1, round(task.used * len(group)))], *others]
     stream = loader == "stream"
     parts = _read_to_files(task, groups) if stream else _read_to_memory(task, groups, device)
     statistics = block_statistics if stream else FlightDataset.statistics
-    inputs = dataset.make_scale(*statistics(parts[0], ["inputs"]), FEATURES)
-    hidden = dataset.make_scale(*statistics(parts[0], ["truth", "tracking_error"]), (*HIDDEN, *TRACKING_ERROR))
+    inputs = fleet.make_scale(*statistics(parts[0], ["inputs"]), FEATURES)
+    hidden = fleet.make_scale(*statistics(parts[0], ["truth", "tracking_error"]), (*HIDDEN, *TRACKING_ERROR))
     if loader != "per_item":
         parts[0].normalise(inputs)
     training, validation, test = (part if stream else _move(part, device) for part in parts)
@@ -179,7 +177,7 @@ def _read_to_files(task: Telemetry, groups: Sequence[list[int]]) -> list[FlightD
     for chunk in fleet.load(task):
         for part, group in zip(parts, groups, strict=True):
             if flights := [flight for number, flight in chunk.items() if number in group]:
-                part.append(dataset.concatenate(flights))
+                part.append(fleet.concatenate(flights))
     return [part.read() for part in parts]
 
 
@@ -189,7 +187,7 @@ def _read_to_memory(task: Telemetry, groups: Sequence[list[int]], device: torch.
     for chunk in fleet.load(task):
         flights |= chunk
         _require_room(sum(len(flight["x"]) for flight in flights.values()), device)
-    return [dataset.concatenate([flights[number] for number in sorted(group)]) for group in groups]
+    return [fleet.concatenate([flights[number] for number in sorted(group)]) for group in groups]
 
 
 def _require_room(rows: int, device: torch.device) -> None:
@@ -292,7 +290,7 @@ class WindowCollector(Collector):
         self.task, self.config, self.rng, self.loader = task, config, rng, rt.toggles.loader
         self.sets = sets or load_split(task, rt.device, self.loader)
         bounds = self.sets.training.bounds.cpu()
-        self.starts = dataset.window_starts(bounds, sum(task.shape), task.stride)[0].to(rt.device)
+        self.starts = fleet.window_starts(bounds, sum(task.shape), task.stride)[0].to(rt.device)
         self.host_work = "" if self.loader == "device" else f"loader={self.loader} reads on the host; use loader=device"
         self.pending: deque[Tensor] = deque()  # indices of windows that were drawn and not yet returned
         self._timed = partial(rt.time_stage, name="load")
@@ -313,14 +311,14 @@ class WindowCollector(Collector):
         self.pending.append(self.rng.integers("windows", self.config.batch) % len(self.starts))
         return self.starts[self.pending[-1].flatten()]
 
-    def _gather(self) -> dataset.Windows:
+    def _gather(self) -> Windows:
         """Return the windows of the next batch (host sync, unless they are on the device)."""
         if not self.pending:
             self.draw()
         starts = self.starts[self.pending[0].flatten()]
         return self.flights.gather(starts if self.loader == "device" else starts.cpu(), *self.task.shape)
 
-    def _load_items(self) -> Callable[[], dataset.Windows]:
+    def _load_items(self) -> Callable[[], Windows]:
         again = list(self.pending)
         first = (self.starts[index.flatten()] for index in again)
         starts = (start.tolist() for start in chain(first, iter(self.draw, None)))  # host sync

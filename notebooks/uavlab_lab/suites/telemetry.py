@@ -8,7 +8,7 @@ from uavlab.benchmarks.registry import Record, suite
 from uavlab.experiment import build
 from uavlab.experiment.config import Device, RunConfig, configure
 from uavlab.profiling.timing import ratio, time_in_turn
-from uavlab.telemetry.dataset import ROW, FlightDataset
+from uavlab.telemetry.flights import ROW, FlightDataset
 from uavlab.telemetry.window_source import WindowCollector
 
 ONE_WORKER = {"loader": "per_item", "workers": 1}

@@ -16,7 +16,7 @@ from tests.support.fixtures_telemetry import input_scale, random_dataset
 from uavlab.core.errors import ResourceError
 from uavlab.core.types import Scale, leaves, tree_map
 from uavlab.telemetry import window_source
-from uavlab.telemetry.dataset import FEATURES, FlightDataset, window_starts
+from uavlab.telemetry.flights import FEATURES, FlightDataset, window_starts
 from uavlab.telemetry.window_source import BLOCK, FIELDS, FlightFiles, ItemDataset, block_statistics, load_batches
 
 ROOT = Path(__file__).parents[3]
