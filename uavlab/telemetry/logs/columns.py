@@ -134,13 +134,12 @@ def convert(values: Float64[np.ndarray, " T"], unit: str, column: Column) -> Flo
     return result
 
 
-def guess_unit(low: float, high: float, column: Column) -> str:
-    """Return the first unit in which values from ``low`` to ``high`` would be plausible; empty if there is none."""
-    for name, unit in UNITS[column.unit].items():
-        ends = low * unit.factor + unit.offset, high * unit.factor + unit.offset
-        if all(column.low <= end <= column.high for end in ends):
-            return name
-    return ""
+def fitting_units(numbers: Float64[np.ndarray, " T"], column: Column) -> list[str]:
+    """Return the units in which all finite numbers would be plausible; all units if no number is finite."""
+    finite = numbers[np.isfinite(numbers)]
+    ends = finite[[finite.argmin(), finite.argmax()]] if len(finite) else np.empty(0)
+    converted = {unit: convert(ends, unit, column) for unit in UNITS[column.unit]}
+    return [unit for unit, values in converted.items() if ((column.low <= values) & (values <= column.high)).all()]
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,9 @@ from uavlab.telemetry.logs.columns import (
     ColumnMap,
     Entry,
     convert,
-    guess_unit,
+    fitting_units,
 )  # fmt: skip
-from uavlab.telemetry.logs.raw import Group, RawLog, draft_command, list_names, quote_name, require_size
+from uavlab.telemetry.logs.raw import Group, RawLog, draft_command, list_names, quote_name
 from uavlab.telemetry.logs.tables import read_csv, read_npz, read_parquet
 from uavlab.telemetry.logs.ulog import is_ulog, read_ulog, usual_map
 
@@ -84,23 +84,20 @@ def build_log(raw: RawLog, mapping: ColumnMap | None = None) -> Log:
     _require_fields(raw, used, strict=mapping is not None)
     if not table and TIME.name in used.columns:
         raise ConfigError(f"{used.source}: columns.time: topics of ULog bring their time; leave this line out.")
-    matches = {name: _find(raw, entries) for name, entries in used.columns.items() if name != TIME.name}
-    size = sum(8 * len(match[1].fields[match[2]]) for match in matches.values() if match)
-    require_size(raw.source, size, " as columns of float64")  # a file may hold numbers of one byte
     clock = _time_entry(used) if table else Entry("timestamp", TIME.unit)
-    columns: dict[str, Signal] = {}
-    notes = [*raw.notes, *remarks]
-    groups = {match[1].name: match[1] for match in matches.values() if match}
-    groups = {name: _in_order(group, clock, notes) for name, group in groups.items()}
+    notes, columns, groups = [*raw.notes, *remarks], {}, {}
     for name, column in COLUMNS.items():
-        if (match := matches.get(name)) is None:
+        if name == TIME.name or (match := _find(raw, used.columns.get(name, ()))) is None:
             continue
-        entry, group, key = match[0], groups[match[1].name], match[2]
+        entry, unordered, key = match
+        if unordered.name not in groups:
+            groups[unordered.name] = _in_order(unordered, clock, notes)
+        group, time = groups[unordered.name]
         values = _values(group, key, entry, column)
-        if not np.isfinite(values).any():
+        if np.isfinite(values).any():
+            columns[name] = Signal(time, values, entry.field, group)
+        else:
             notes.append(f"{name}: no value in {entry.field}")
-        elif group.time is not None:
-            columns[name] = Signal(group.time, values, entry.field, group)
     _check_attitude(raw.source, columns)
     _check_force(columns)
     return Log(raw.source, columns, tuple(notes))
@@ -149,17 +146,16 @@ def _values(group: Group, key: str, entry: Entry, column: Column) -> Float64[np.
     values = convert(raw, unit, column)
     wrong = np.flatnonzero((values < column.low) | (values > column.high))
     if len(wrong):
-        row, finite = int(wrong[0]), raw[np.isfinite(raw)]
-        other = guess_unit(float(finite.min()), float(finite.max()), column) if len(finite) else ""
-        hint = f" (is it in {other}? A mapping names units)" if other and other != unit else ""
+        row, others = int(wrong[0]), fitting_units(raw, column)
+        hint = f" (is it in {others[0]}? A mapping names units)" if others and unit not in others else ""
         limits = f"{column.low:g} to {column.high:g} {column.unit}"
         problem = f"{raw[row]:.9g} {unit}; expected {limits} for {column.name!r}{hint}"
         raise FileError(f"{group.label(key, row)}: {problem}.")
     return values
 
 
-def _in_order(group: Group, clock: Entry, notes: list[str]) -> Group:
-    """Return a group with its times (s), those of a table after its first; rows are sorted by them, with a note."""
+def _in_order(group: Group, clock: Entry, notes: list[str]) -> tuple[Group, Float64[np.ndarray, " T"]]:
+    """Return a group and its times (s), those of a table after its first; rows are sorted by them, with a note."""
     time = group.fields[clock.field].astype(np.float64) if group.time is None else group.time
     unknown = np.flatnonzero(~np.isfinite(time))
     if len(unknown):
@@ -175,19 +171,14 @@ def _in_order(group: Group, clock: Entry, notes: list[str]) -> Group:
         problem = f"{time[row]:.9g}, the time of {group.locate(row - 1)} once more; expected one row for each time"
         advice = "Leave this topic out, by a mapping" if group.name else "Cut one of these rows out"
         raise FileError(f"{group.label(clock.field, row)}: {problem}. {advice}.")
-    if group.time is None:
-        _check_step(group, clock, float(np.median(np.diff(time))))
-        time = (time - time[0]) * UNITS[TIME.unit][clock.unit or TIME.unit].factor
-    return replace(group, time=time)
-
-
-def _check_step(group: Group, clock: Entry, step: float) -> None:
-    """Refuse times that seem to be in another unit."""
-    units = UNITS[TIME.unit].items()
+    if group.time is not None:
+        return group, time
+    units, step = UNITS[TIME.unit], float(np.median(np.diff(time)))
     if clock.unit is None and step >= SLOWEST:
-        likely = next((name for name, unit in units if unit.factor < 1 and step * unit.factor < SLOWEST), "ns")
+        likely = next((name for name in ("ms", "us") if step * units[name].factor < SLOWEST), "ns")
         problem = f"{step:.9g} from row to row; expected seconds, less than {SLOWEST:g}"
         raise FileError(f"{group.label(clock.field)}: {problem} (is it in {likely}? A mapping names units).")
+    return group, (time - time[0]) * units[clock.unit or TIME.unit].factor
 
 
 def _check_attitude(source: str, columns: Mapping[str, Signal]) -> None:
