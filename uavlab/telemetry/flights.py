@@ -21,7 +21,7 @@ from uavlab.core.rng import Streams
 from uavlab.core.types import Rule, Scale, tensors
 from uavlab.ops.geometry import rotate
 from uavlab.storage.files import atomic_write
-from uavlab.telemetry.logs.columns import INPUTS, TRUTH, ColumnMap, read_column_map
+from uavlab.telemetry.logs.columns import INPUTS, MOTORS, TRUTH, ColumnMap, read_column_map
 from uavlab.telemetry.logs.log import READERS, read_log, resample
 from uavlab.telemetry.simulation import LAYOUT, RATE, Columns, Fleet, Quadrotor
 
@@ -31,7 +31,6 @@ AXES, TURNS = ("north", "east", "down"), ("roll", "pitch", "yaw")
 RECENT = 100  # rows of ``recent_mean``
 PHYSICS_ROWS = 50  # last rows of a window that the physics loss needs
 TRACKING_ERROR = tuple(f"tracking_error_{axis}" for axis in AXES)
-MOTORS = tuple(f"motor_{number}" for number in (1, 2, 3, 4))
 FEATURES = (
     *TRACKING_ERROR,
     *(f"velocity_{axis}" for axis in AXES),

@@ -201,13 +201,12 @@ def _move(tree: T, device: torch.device) -> T:
 
 def _copy(tree: T, device: torch.device, pin: bool) -> T:
     """Return tensors on a device; with ``pin`` by way of pinned memory, so that the host does not wait for them."""
-    if not pin:
-        return _move(tree, device)
-    return tree_map(lambda leaf: leaf.to(device, non_blocking=True), tree_map(_pinned, tree))
 
+    def copy(leaf: Tensor) -> Tensor:
+        waits = pin and not (leaf.is_cuda or leaf.is_pinned())
+        return (leaf.pin_memory() if waits else leaf).to(device, non_blocking=pin)
 
-def _pinned(leaf: Tensor) -> Tensor:
-    return leaf if leaf.is_cuda or leaf.is_pinned() else leaf.pin_memory()
+    return tree_map(copy, tree)
 
 
 @dataclass(frozen=True)

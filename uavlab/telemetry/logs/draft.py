@@ -16,6 +16,7 @@ from uavlab.telemetry.logs.columns import (
     COLUMNS,
     FORCE,
     INPUTS,
+    MOTORS,
     QUATERNION,
     TIME,
     UNITS,
@@ -27,7 +28,7 @@ from uavlab.telemetry.logs.columns import (
 )  # fmt: skip
 from uavlab.telemetry.logs.log import Log, build_log, duration, read_raw
 from uavlab.telemetry.logs.raw import RawLog, draft_command
-from uavlab.telemetry.logs.ulog import MOTORS, TOPICS, is_ulog, read_vehicle, usual_map
+from uavlab.telemetry.logs.ulog import TOPICS, is_ulog, read_vehicle, usual_map
 
 HEAD = """\
 # Drafted from {source}. Each line is a guess: correct it, then use it by --mapping.

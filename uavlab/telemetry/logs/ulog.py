@@ -26,7 +26,7 @@ from jaxtyping import Shaped
 from uavlab.core.errors import FileError
 from uavlab.core.extras import require
 from uavlab.core.text import one_line
-from uavlab.telemetry.logs.columns import FORCE, INPUTS, PLAIN, QUATERNION, ColumnMap, Entry
+from uavlab.telemetry.logs.columns import FORCE, MOTORS, PLAIN, QUATERNION, ColumnMap, Entry
 from uavlab.telemetry.logs.raw import Group, RawLog, draft_command, open_log
 
 MAGIC = b"ULog\x01\x12\x35"
@@ -156,7 +156,6 @@ PX4 = ColumnMap(
 """Topics that PX4 logs by default, but motors, see ``usual_map``; raw sensors, which all firmware logs at full rate,
 come before filtered values."""
 
-MOTORS = [name for name in INPUTS if name.startswith("motor_")]
 TOPICS = {"actuator_motors": Entry("control", "share", blank=0.0), "actuator_outputs": Entry("output", "us")}
 """Arrays with motors, the preferred first; NaN disarms a motor."""
 ROTORS = {"tricopter": 3, "quadrotor": 4, "hexarotor": 6, "octorotor": 8, "decarotor": 10, "dodecarotor": 12}

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from uavlab.core.errors import ConfigError
-from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, PLAIN, TRUTH, Entry, check_unit, read_column_map
-from uavlab.telemetry.logs.ulog import MOTORS, PX4
+from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, MOTORS, PLAIN, TRUTH, Entry, check_unit, read_column_map
+from uavlab.telemetry.logs.ulog import PX4
 
 
 def test_a_mapping_is_read(tmp_path: Path) -> None:
