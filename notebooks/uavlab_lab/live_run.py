@@ -8,11 +8,11 @@ from typing import Any
 import plotly.graph_objects as go
 from IPython.display import HTML, display
 
-from uavlab.core.labels import label_of
 from uavlab.core.types import Metric
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Progress
 from uavlab_lab.headless.strip_outputs import FIGURE
+from uavlab_lab.labels import label_of
 from uavlab_lab.plots.style import blank, pen, plain
 from uavlab_lab.plots.svg import line_chart, thin
 from uavlab_lab.widgets import Stop, stoppable, write_status

@@ -10,7 +10,6 @@ import plotly.graph_objects as go
 
 from uavlab.core.errors import ConfigError
 from uavlab.core.installation import invocation, program
-from uavlab.core.labels import label_of
 from uavlab.core.text import quote
 from uavlab.experiment.config import parts
 from uavlab.experiment.external_names import trust_option
@@ -19,6 +18,7 @@ from uavlab.experiment.scores import Scores
 from uavlab.experiment.settings import describe_settings
 from uavlab.storage.files import require_writable
 from uavlab_lab.comparison import differences, name_runs, scores_while_training
+from uavlab_lab.labels import label_of
 from uavlab_lab.page import Page
 from uavlab_lab.plots.charts import Table, lines
 from uavlab_lab.plots.views import views

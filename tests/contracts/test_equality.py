@@ -175,9 +175,9 @@ def check_equal(env: str, learner: str, toggle: Toggle, changes: Changes, **own:
     if toggle.equality == "algorithm":
         assert all(table.isfinite().all() for table in result.values())
         return
-    inputs = {name: changes[name] for name in ("maps", "loader") if name in changes and name != toggle.name}
-    served = inputs if learner in ("coma", "forecaster") else {}  # inputs that other code prepares have other digits
-    apart = distances(result, reference(env, dtype, learner=learner, **served, **own))
+    same = {toggle.name, *task(env, learner).inapplicable}
+    inputs = {name: changes[name] for name in ("maps", "loader") if name in changes and name not in same}
+    apart = distances(result, reference(env, dtype, learner=learner, **inputs, **own))
     assert max(apart.values()) <= TOLERANCES.get(toggle.equality, 0), apart
 
 

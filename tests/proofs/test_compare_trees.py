@@ -35,7 +35,7 @@ def test_a_commit_equals_itself(tree, options, monkeypatch):
 
 
 def test_a_changed_update_is_found(tree, monkeypatch):
-    module = tree / "uavlab" / "learners" / "masac" / "batched.py"
+    module = tree / "uavlab" / "learners" / "masac" / "masac.py"
     text = module.read_text()
     assert "soft = q - " in text
     module.write_text(text.replace("soft = q - ", "soft = q - 1e-3 - "))

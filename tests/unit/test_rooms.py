@@ -3,7 +3,7 @@
 from tools import surface
 
 BUDGETS = {  # lines of Python; a line above one needs a line less elsewhere in the room, or another number and a reason
-    "docs": 50,
+    "docs": 60,
     "notebooks": 60,
     "notebooks/uavlab_lab": 11_020,
     "setup.py": 60,

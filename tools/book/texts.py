@@ -23,7 +23,7 @@ MORE = {
             "uavlab.benchmarks.registry.Option",
         ),
         *("uavlab.runtime.toggles.Toggles", "uavlab.runtime.grad_step.GradientStep"),
-        "uavlab.core.protocols.RecurrentPolicy",
+        *("uavlab.core.protocols.RecurrentPolicy", "uavlab.core.portable.Portable", "uavlab.core.symptoms.Symptoms"),
         *("uavlab.testing.EnvReport", "uavlab.testing.LearnerReport"),
     ),
 }

@@ -1,4 +1,4 @@
-"""How far learners come with their defaults on tasks of others, from the record of ``python -m tools.defaults``."""
+"""How far learners come with their defaults on tasks of others, from the record of a study."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -44,7 +44,8 @@ def parts() -> list[str]:
             "{task} | {learner} | {group} | " + " | ".join(f"{{{name}}}" for name in PAIRINGS),
             meetings,
         ),
-        "The tasks in `tools/defaults` and their plans were written by people who had not seen the learners' defaults; "
+        "The tasks and their plans (`tools/defaults` of commit a9213a91) were written by people who had not seen the "
+        "learners' defaults; "
         f"on {' and '.join(f'`{task}`' for task in record['chosen_on'])} some of them were chosen afterwards, so "
         f"only the other tasks judge. {record['seeds']} runs of {record['minutes']:g} minutes each, all "
         f"settings at their defaults, one thread a run, on {trained}. The late policy of a group is "

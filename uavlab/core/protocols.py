@@ -99,7 +99,7 @@ class OptionalHooks(Protocol[S]):
 
     Attributes:
         rules: Conditions on fields and ``eval_`` fields, each a ``uavlab.core.types.Rule``.
-        labels: Names for people, see ``uavlab.core.labels``.
+        labels: Names for people of metrics and settings, with the unit of a setting, which figures show.
         sizes: Fields that are sizes of a team, each a number, or fewest and most.
         perception: Fields that a policy takes along where it is scored on another task.
         initial_settings: Fields that ``initial`` alone reads, which the stages of a curriculum may change.

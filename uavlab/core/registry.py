@@ -123,7 +123,6 @@ class Environment:
         evaluation: How policies are evaluated, an ``uavlab.evaluation.Evaluation``; None runs whole episodes.
         implementation: (environment, runtime) -> the environment in the implementation that the toggles select; None
             if there is one.
-        metrics: Of baselines with figures of their own, by name: environment -> the environment with more ``metrics``.
     """
 
     kind: type[Any]
@@ -131,7 +130,6 @@ class Environment:
     baselines: Mapping[str, Any] = field(default_factory=dict)
     evaluation: Any = None
     implementation: Callable[[Any, Any], Any] | None = None
-    metrics: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse a class whose fields cannot be settings."""

@@ -91,13 +91,7 @@ def summarize(config: Config, figures: Figures, count: int, device: torch.device
 def evaluate_baseline(
     config: Config, policy: str | Callable[[Any], Tensor], count: int, seed: int, env: Env | None = None
 ) -> Scores:
-    """Evaluate a baseline, by its name, or a function of observations (B A O), in the episodes of ``evaluate``.
-
-    A baseline that has figures of its own has them beside those of the environment.
-    """
-    own = config.task.environment.metrics
-    if isinstance(policy, str) and policy in own:
-        env = own[policy](env or config.evaluation)
+    """Evaluate a baseline, by its name, or a function of observations (B A O), in the episodes of ``evaluate``."""
     figures = measure_baseline(config, policy, count, seed, env)
     return summarize(config, figures, count, next(iter(figures.values())).device, env)
 

@@ -13,13 +13,13 @@ import plotly.graph_objects as go
 from IPython.display import display
 
 from uavlab.core.errors import ConfigError, UavlabError
-from uavlab.core.labels import label_of, unit_of
 from uavlab.core.statistics import Ends, ends_text, student
 from uavlab.core.text import one_line, quote
 from uavlab.experiment.names import read_settings
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import CONFIG, read_status
 from uavlab_lab.comparison import OVER, curve, differences, over_seeds, scores_while_training
+from uavlab_lab.labels import label_of, unit_of
 from uavlab_lab.plots.svg import bounds, line_chart
 from uavlab_lab.plots.tables import Table
 from uavlab_lab.run_files import open_runs

@@ -6,10 +6,10 @@ from typing import Any
 import ipywidgets as widgets
 
 from uavlab.core.errors import ConfigError
-from uavlab.core.labels import label_of
 from uavlab.core.text import markup, one_line, yaml_value
 from uavlab.experiment.config import configure
 from uavlab.experiment.curriculum import Curriculum, parse
+from uavlab_lab.labels import label_of
 from uavlab_lab.plots import charts
 from uavlab_lab.widgets import Panel, guard, write_status
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from uavlab.core.errors import FileError
-from uavlab.core.labels import label_of
 from uavlab.core.statistics import Ends, ends_text, student
 from uavlab.core.text import one_line
 from uavlab.experiment import scores
@@ -17,6 +16,7 @@ from uavlab.experiment.run import Run
 from uavlab.storage.files import read_json
 from uavlab_lab.claims.report import FOLDER
 from uavlab_lab.comparison import over_seeds
+from uavlab_lab.labels import label_of
 from uavlab_lab.plots.tables import Table
 from uavlab_lab.run_files import RunFiles, Scoring, open_run
 from uavlab_lab.seeds import scores_in_training, values_of

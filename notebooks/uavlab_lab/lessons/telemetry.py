@@ -10,7 +10,6 @@ import torch
 from plotly.subplots import make_subplots
 
 from uavlab.core.installation import ROOT
-from uavlab.core.labels import label_of
 from uavlab.experiment import policy
 from uavlab.experiment.config import Device
 from uavlab.experiment.policy import TrainedPolicy
@@ -18,6 +17,7 @@ from uavlab.telemetry import flights
 from uavlab.telemetry.flights import HIDDEN, FlightDataset, Telemetry
 from uavlab.telemetry.forecaster import residuals
 from uavlab.telemetry.predict import COLUMNS, OWN_UNITS, Z_90, Prediction, require_task
+from uavlab_lab.labels import label_of
 from uavlab_lab.plots.style import DARK, blank, color, pale, short
 
 SHIPPED = ROOT / "figures" / "telemetry"

@@ -11,8 +11,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from uavlab.core.labels import label_of, unit_of
 from uavlab.core.statistics import student
+from uavlab_lab.labels import label_of, unit_of
 from uavlab_lab.plots.style import (
     CLEAR,
     DARK,

@@ -5,8 +5,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from uavlab.core.labels import label_of
 from uavlab.experiment.curriculum import Curriculum, Position, learning_rate
+from uavlab_lab.labels import label_of
 from uavlab_lab.plots.style import add_curve, blank, color, log_axis, pen, short
 
 Row = Mapping[str, Any]

@@ -7,7 +7,7 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from uavlab.core.labels import label_of, unit_of
+from uavlab_lab.labels import label_of, unit_of
 from uavlab_lab.plots.style import BREAK, DARK, add_curve, blank, in_lines, short, words
 
 Row = Mapping[str, Any]

@@ -12,8 +12,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from uavlab.core.labels import label_of
 from uavlab.core.text import one_line
+from uavlab_lab.labels import label_of
 
 COLORS = ("#3a7bd5", "#d8701a", "#2b9a57", "#d1435b", "#8a67cf", "#ad8200", "#2092a4", "#808080", "#c9649c", "#76882a")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from uavlab.core.labels import is_raw, label_of
 from uavlab.core.text import markup, one_line
+from uavlab_lab.labels import is_raw, label_of
 
 Row = Mapping[str, Any]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from uavlab.core.labels import label_of
+from uavlab_lab.labels import label_of
 from uavlab_lab.plots.charts import lines
 
 

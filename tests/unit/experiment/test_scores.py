@@ -10,7 +10,6 @@ import torch
 from tests.support.card_parts import facts, tables
 from tests.support.fixtures_config import SMALL_MISSION, tiny, train_tiny
 from uavlab.core.errors import ConfigError
-from uavlab.core.types import Metric
 from uavlab.evaluation import COMMON
 from uavlab.experiment import policy, scores
 from uavlab.experiment.config import configure
@@ -106,21 +105,6 @@ class TestPool:
         assert not torch.allclose(scores.pool([first, first])["return"], whole["return"])  # one seed twice
 
 
-class Counted:
-    """An environment with a metric more, which is 1 in each step."""
-
-    def __init__(self, env: Any) -> None:
-        self.env = env
-        self.metrics = (*env.metrics, Metric("ones", "sum"))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.env, name)
-
-    def measure(self, *given: Any) -> dict[str, torch.Tensor]:
-        figures = self.env.measure(*given)
-        return {**figures, "ones": torch.ones_like(next(iter(figures.values())))}
-
-
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setitem(PRESETS, "small_mapping", Preset("mapping", "Small.", SMALL_MISSION))
@@ -168,15 +152,6 @@ class TestBaseline:
         for name, message in (("far", "actions of torch.int64 from 99 to 99"), ("few", "a int")):
             with pytest.raises(ConfigError, match=f"^baseline {name}: got {message}"):
                 scores.evaluate_baseline(dataclasses.replace(config, task=task), name, 4, 0)
-
-    def test_figures_of_its_own(self, small: str) -> None:
-        config = configure(small)
-        entry = dataclasses.replace(config.task.environment, metrics={"sweep": Counted})
-        own = dataclasses.replace(config, task=dataclasses.replace(config.task, environment=entry))
-        figures, others = (scores.evaluate_baseline(own, name, 2, 0) for name in ("sweep", "random"))
-        assert figures.pop("ones")["mean"] == figures["flight_time"]["mean"]
-        assert figures == scores.evaluate_baseline(config, "sweep", 2, 0)
-        assert "ones" not in others
 
     def test_no_episode(self) -> None:
         with pytest.raises(ConfigError, match=r"^evaluate: got episodes=0; expected at least 1"):

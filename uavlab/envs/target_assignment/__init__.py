@@ -2,14 +2,8 @@
 
 from uavlab.core.registry import ENVIRONMENTS, Environment
 from uavlab.envs.target_assignment.env import Assignment, greedy, nearest
-from uavlab.envs.target_assignment.solver import Bounded, solver
 
 ENVIRONMENTS.register(
     "assignment",
-    Environment(
-        Assignment,
-        learner="mappo",
-        baselines={"greedy": greedy, "nearest": nearest, "solver": solver},
-        metrics={"solver": Bounded},
-    ),
+    Environment(Assignment, learner="mappo", baselines={"greedy": greedy, "nearest": nearest}),
 )

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+import uavlab.registration  # noqa: F401 - after which all that the package brings is registered
 from uavlab.core.registry import ENVIRONMENTS, LEARNERS
 from uavlab.core.types import Metric
 

@@ -1,1 +1,0 @@
-"""Ordinary tasks that other people might set, on which the defaults of learners are tried."""
