@@ -263,6 +263,19 @@ def test_bad_parquet_is_refused(tmp_path: Path, make: Any, message: str) -> None
         read_table(path)
 
 
+def test_a_wrong_count_of_rows_is_damage(tmp_path: Path) -> None:
+    """The footer holds counts as Thrift writes them: twice the number, seven bits a byte, the lowest first."""
+    path = tmp_path / "a.parquet"
+    library.write_table(pa.table({"time": np.zeros(8000)}), path, write_statistics=False, store_schema=False)
+    content = path.read_bytes()
+    start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    footer = content[start:].replace(bytes([0x80, 0x7D]), bytes([0xD4, 0x7D]))  # 16,000 and 16,084
+    path.write_bytes(content[:start] + footer)
+    assert library.ParquetFile(path).metadata.num_rows == 8042
+    with pytest.raises(FileError, match="no Parquet file: 8,000 rows, and its own count is 8,042; copy or save it"):
+        read_table(path)
+
+
 def test_a_column_is_not_held_twice(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     table = pa.table({name: np.arange(200_000) % 99 for name in ("time", *map(str, range(9)))})
