@@ -15,35 +15,35 @@ import torch
 from tests.support.named_rows import RUNS, check, named, rows
 from uavlab.core.types import Transition, leaves
 from uavlab.replay.ring import Ring, add, allocate
-from uavlab.telemetry.dataset import FEATURES
+from uavlab.telemetry.flights import FEATURES
 
 ROOT = Path(__file__).parents[2]
 LIMITED = """
 import os, resource, sys, torch
 from uavlab.telemetry import window_source as disk
-from uavlab.core.types import Scale
-from uavlab.telemetry.dataset import FlightDataset
+from uavlab.core.types import Scale, tree_map
+from uavlab.telemetry.flights import FlightDataset
 
 def memory():
     (line,) = (line for line in open("/proc/self/status") if line.startswith("VmData:"))
     return 1024 * int(line.split()[1])
 
 disk.BLOCK, blocks, room = 20_000, 100, 32 * 2**20
-files, part = disk.DiskDataset(), torch.zeros(disk.BLOCK, 33).add_(torch.arange(disk.BLOCK)[:, None])
+files, part = disk.FlightFiles(), torch.zeros(disk.BLOCK, 33).add_(torch.arange(disk.BLOCK)[:, None])
 for _ in range(blocks):
     files.append(FlightDataset(part, part[:, :6], part[:, :3], torch.tensor([0, disk.BLOCK])))
 resource.setrlimit(resource.RLIMIT_DATA, (memory() + room,) * 2)
+flights = files.read()
 if sys.argv[1] == "one block":
-    disk.BLOCK = files.rows
-flights = files
+    disk.BLOCK = len(flights.inputs)
 if sys.argv[1] == "memory":
-    flights = FlightDataset(*(files._read(name, 0, files.rows) for name in disk.FIELDS), files.bounds)
-center, spread = files.statistics(["inputs"])
-files.normalise(Scale(center.float(), spread.float()))
+    flights = tree_map(torch.clone, flights)
+center, spread = disk.block_statistics(flights, ["inputs"])
+flights.normalise(Scale(center.float(), spread.float()))
 dice = torch.Generator().manual_seed(0)
 for _ in range(20):
-    flights.gather(torch.randint(files.rows - 250, (256,), generator=dice), 200, 50)
-size = sum(os.fstat(number).st_size for number in files.files.values())
+    flights.gather(torch.randint(len(flights.inputs) - 250, (256,), generator=dice), 200, 50)
+size = sum(os.fstat(file.fileno()).st_size for file in files.files.values())
 print(size / room, center[0].item(), spread[0].item())
 """
 
@@ -78,7 +78,7 @@ def test_nothing_is_left_by_a_process_that_is_killed(tmp_path: Path) -> None:
     script = (
         "import os; from tests.unit.telemetry.test_loaders import write; "
         "files = write(None); print(files.folder, flush=True); "
-        "print(os.fstat(files.files['inputs']).st_size, flush=True); os.kill(os.getpid(), 9)"
+        "print(os.fstat(files.files['inputs'].fileno()).st_size, flush=True); os.kill(os.getpid(), 9)"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True,

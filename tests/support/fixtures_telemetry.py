@@ -11,8 +11,7 @@ from torch.nn.functional import normalize
 
 from uavlab.core.types import Scale, tree_map
 from uavlab.telemetry import flights as fleet
-from uavlab.telemetry.dataset import FEATURES, FlightDataset, Windows, concatenate, make_scale
-from uavlab.telemetry.flights import Telemetry
+from uavlab.telemetry.flights import FEATURES, FlightDataset, Telemetry, Windows, concatenate, make_scale
 from uavlab.telemetry.logs.columns import INPUTS, QUATERNION, TRUTH
 
 SMALL = Telemetry(flights=4, least=300, most=360, window=40, horizon=10, stride=7)

@@ -16,7 +16,7 @@ from tools.tables.records import (
 )
 from uavlab.core.statistics import student
 from uavlab.experiment.config import configure
-from uavlab.telemetry.metrics import MOST
+from uavlab.telemetry.predict import MOST
 
 LATER = "one measurement more (the published figure's count)"
 LONGER = 240  # steps, for the bound on strict formation

@@ -91,7 +91,7 @@ def lines(description: dict[str, Any]) -> list[str]:
     text = [f"{description['file']}: {description['format']}, {duration}"]
     text += [f"{name}: {_fact(value)}" for name, value in description["facts"].items()]
     text += [f"{'column':12} {'field':38} {'unit':6} {'rows':>8} {'Hz':>7} {'min':>11} {'max':>11} {'none':>6}"]
-    text += [_row(row) for row in (*description["columns"], *description["winds"])]
+    text += [_row(row) for row in description["columns"]]
     used = {row["field"].partition(".")[0] for row in description["columns"]} | {"table"}
     rest = [f"{name} {rate:g}" for name, rate in description["rates_hz"].items() if name not in used]
     text += [f"other topics, Hz: {', '.join(rest)}"] if rest else []

@@ -1,4 +1,8 @@
-"""The task of predicting what is not in a flight log from windows of it, and its flights: simulated or from logs."""
+"""The task of predicting what is not in a flight log, its flights, simulated or from logs, and windows of them.
+
+Flights are concatenated into one tensor per quantity; windows are gathered by index, and each lies within one flight.
+Its targets are the hidden quantities of its last row and the tracking error of the rows after it.
+"""
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,18 +13,49 @@ from typing import Annotated, ClassVar
 import numpy as np
 import torch
 from annotated_types import Ge, Le
-from jaxtyping import Bool, Float32, Float64
+from jaxtyping import Float, Int
+from torch import Tensor
 
-from uavlab.core.errors import ConfigError, FileError, ResourceError
+from uavlab.core.errors import FileError, ResourceError
 from uavlab.core.rng import Streams
-from uavlab.core.types import Rule
+from uavlab.core.types import Rule, Scale, tensors
+from uavlab.ops.geometry import rotate
 from uavlab.storage.files import atomic_write
-from uavlab.telemetry.dataset import HIDDEN, PHYSICS_ROWS
-from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, QUATERNION, TRUTH
-from uavlab.telemetry.logs.log import READERS, Log, Signal, read_log
-from uavlab.telemetry.logs.mapping import ColumnMap, read_column_map
-from uavlab.telemetry.logs.raw import list_names
-from uavlab.telemetry.simulation import RATE, Columns, Fleet, Quadrotor
+from uavlab.telemetry.logs.columns import INPUTS, MOTORS, TRUTH, ColumnMap, read_column_map
+from uavlab.telemetry.logs.log import READERS, read_log, resample
+from uavlab.telemetry.simulation import LAYOUT, RATE, Columns, Fleet, Quadrotor
+
+CHUNK = 300  # flights simulated at a time
+SUFFIXES = {*READERS, ".ulg"}
+AXES, TURNS = ("north", "east", "down"), ("roll", "pitch", "yaw")
+RECENT = 100  # rows of ``recent_mean``
+PHYSICS_ROWS = 50  # last rows of a window that the physics loss needs
+TRACKING_ERROR = tuple(f"tracking_error_{axis}" for axis in AXES)
+FEATURES = (
+    *TRACKING_ERROR,
+    *(f"velocity_{axis}" for axis in AXES),
+    *(f"commanded_velocity_{axis}" for axis in AXES),
+    *(f"force_{axis}" for axis in AXES),
+    "thrust",
+    *(f"rate_{axis}" for axis in TURNS),
+    *(f"lean_{axis}" for axis in AXES),
+    *MOTORS,
+    "voltage",
+    "current",
+    *(f"spin_{axis}" for axis in TURNS),
+    *(f"command_{axis}" for axis in TURNS),
+    "voltage_swing",
+    "current_swing",
+)
+"""Inputs of a network in each row; positions enter as tracking errors only.
+
+``force`` is the specific force in world axes, ``thrust`` its part along the body's down axis (m/s^2), ``lean`` the
+direction of that axis, ``spin`` the change of turn rates (rad/s^2), ``command`` the commanded torque, up to a factor
+per axis, and ``swing`` the difference of a number from its recent mean.
+"""
+
+HIDDEN = ("wind_north", "wind_east", "payload", "drag", "motor_lag", "battery_sag")
+ROW = 4 * (len(FEATURES) + len(HIDDEN) + len(TRACKING_ERROR))  # bytes
 
 
 @dataclass(frozen=True)
@@ -103,101 +138,6 @@ class Telemetry:
     spec = shape  # all that a learner needs
 
 
-GAP = 1.0  # s: longest time without a value
-SAME = 1e-6  # s: time resolution of ULog; smaller differences are ignored
-MOST_VALUES = 2**28  # of one flight: a gigabyte of float32
-
-
-def resample(log: Log, rate: float, columns: Sequence[str]) -> dict[str, Float32[np.ndarray, " T"]]:
-    """Resample columns of a log to ``rate`` rows per second over the time that all of them share.
-
-    Sensor values are interpolated linearly; commands and references hold their last value. Quaternions are interpolated
-    linearly along the shorter arc and normalised. Rows without a value are skipped.
-    """
-    _require_columns(log, columns)
-    known = {name: _finite_rows(log, name) for name in columns}
-    first, last = _shared_time(log, known)
-    for name in columns:
-        _check_gaps(log.columns[name], name, known[name], first, last)
-    rows = int((last - first) * rate + SAME * rate) + 1
-    if rows * len(columns) > MOST_VALUES:
-        raise ConfigError(
-            f"{log.source}: {rows:,} rows of {len(columns)} columns; resample at a lower rate or in parts."
-        )
-    time = first + np.arange(rows) / rate
-    flight = {name: _interpolate(log, name, known[name], time).astype(np.float32) for name in columns}
-    if set(QUATERNION) <= set(columns):
-        length = np.linalg.norm([flight[name] for name in QUATERNION], axis=0)
-        flight |= {name: flight[name] / length for name in QUATERNION}
-    return flight
-
-
-def _require_columns(log: Log, columns: Sequence[str]) -> None:
-    absent = [name for name in columns if name not in log.columns]
-    if absent:
-        problem = f"{log.source}: no column {', '.join(map(repr, absent))}"
-        notes = "".join(f" ({note})" for note in log.notes if {*note.partition(":")[0].split(", ")} & {*absent})
-        expected, present = list_names(list(columns)), list_names(list(log.columns))
-        raise FileError(f"{problem}{notes}; expected {expected}; found {present}.")
-
-
-def _finite_rows(log: Log, name: str) -> Bool[np.ndarray, " T"]:
-    """Mask the rows with a value; for an attitude, those with all four components."""
-    parts = QUATERNION if name in QUATERNION else (name,)
-    return np.logical_and.reduce([np.isfinite(log.columns[part].values) for part in parts])
-
-
-def _shared_time(log: Log, known: Mapping[str, Bool[np.ndarray, " T"]]) -> tuple[float, float]:
-    ends = {name: log.columns[name].time[rows][[0, -1]] for name, rows in known.items() if rows.any()}
-    if len(ends) < len(known):
-        raise FileError(f"{log.source}: no row has all of {', '.join(QUATERNION)}.")
-    late, early = max(ends, key=lambda it: ends[it][0]), min(ends, key=lambda it: ends[it][1])
-    first, last = float(ends[late][0]), float(ends[early][1])
-    if last <= first:
-        problem = f"{late!r} begins at {first:.3f} s, {early!r} ends at {last:.3f} s after the start"
-        raise FileError(f"{log.source}: columns share no time: {problem}; leave one of them out.")
-    return first, last
-
-
-def _check_gaps(signal: Signal, name: str, known: Bool[np.ndarray, " T"], first: float, last: float) -> None:
-    """Refuse gaps longer than ``GAP`` between ``first`` and ``last``."""
-    rows = np.flatnonzero(known)
-    time = signal.time[rows]
-    long = (np.diff(time) > GAP + SAME) & (time[:-1] < last) & (time[1:] > first)
-    if long.any():
-        at = int(np.flatnonzero(long)[0])
-        before, after = int(rows[at]), int(rows[at + 1])
-        what = f"{after - before - 1} rows without a value" if after - before > 1 else "nothing"
-        where = f"{signal.group.label(signal.field, before)} ({name})"
-        until = f"{time[at + 1]:.3f} s after the start ({signal.group.locate(after)})"
-        expected = f"expected gaps of at most {GAP:g} s; cut the log there"
-        raise FileError(f"{where}: {what} from {time[at]:.3f} to {until}; {expected}.")
-
-
-def _interpolate(
-    log: Log, name: str, known: Bool[np.ndarray, " T"], time: Float64[np.ndarray, " N"]
-) -> Float64[np.ndarray, " N"]:
-    signal = log.columns[name]
-    since, values = signal.time[known], signal.values[known]
-    if COLUMNS[name].held:
-        return values[np.searchsorted(since, time + SAME, side="right") - 1]
-    if name in QUATERNION:
-        values = values * _signs(log, known)
-    return np.interp(time, since, values)
-
-
-def _signs(log: Log, known: Bool[np.ndarray, " T"]) -> Float64[np.ndarray, " K"]:
-    """Return the sign of each quaternion that makes the sequence continuous (q and -q are equal attitudes)."""
-    parts = np.stack([log.columns[name].values[known] for name in QUATERNION])
-    flips = np.where((parts[:, 1:] * parts[:, :-1]).sum(0) < 0, -1.0, 1.0)
-    begin = -1.0 if parts[0, 0] < 0 else 1.0
-    return begin * np.concatenate(([1.0], np.cumprod(flips)))
-
-
-CHUNK = 300  # flights simulated at a time
-SUFFIXES = {*READERS, ".ulg"}
-
-
 def load(task: Telemetry) -> Iterator[Mapping[int, Columns]]:
     """Yield the flights of a task in chunks, by number."""
     return read_all(task) if task.logs else simulate(task)
@@ -275,3 +215,128 @@ def write(task: Telemetry, folder: Path, count: int) -> Iterator[tuple[Path, int
             with atomic_write(path) as beside:
                 np.savez(beside, allow_pickle=False, time=time, **values)
             yield path, len(time)
+
+
+@tensors
+class Windows:
+    """Windows of T rows with their targets: truth of the last row, tracking error (m) of the H rows after it."""
+
+    inputs: Float[Tensor, "*lead T F"]
+    truth: Float[Tensor, "*lead K"]
+    tracking_error: Float[Tensor, "*lead H 3"]
+
+
+@tensors
+class FlightDataset:
+    """Concatenated flights."""
+
+    inputs: Float[Tensor, "rows F"]  # ``FEATURES``
+    truth: Float[Tensor, "rows K"]  # ``HIDDEN``
+    tracking_error: Float[Tensor, "rows 3"]  # true position minus its reference (m; north, east, down)
+    bounds: Int[Tensor, " bounds"]  # first row of each flight, and the end of the last
+
+    def gather(self, start: Int[Tensor, " N"], window: int, horizon: int) -> Windows:
+        """Copy windows by their first rows, by one gather from overlapping views."""
+        inputs, rows = self.inputs, len(self.inputs)
+        width = inputs.shape[1]
+        overlapping = inputs.as_strided((rows - window + 1, window * width), (width, 1))
+        ahead = self.tracking_error.as_strided((rows - horizon + 1, horizon * 3), (3, 1))
+        return Windows(
+            inputs=overlapping.index_select(0, start).unflatten(1, (window, width)),
+            truth=self.truth.index_select(0, start + (window - 1)),
+            tracking_error=ahead.index_select(0, start + window).unflatten(1, (horizon, 3)),
+        )
+
+    def statistics(self, fields: Sequence[str]) -> tuple[Float[Tensor, " F"], Float[Tensor, " F"]]:
+        """Compute mean and standard deviation of the columns of ``fields``."""
+        values = torch.cat([getattr(self, name) for name in fields], 1).double()
+        spread, center = torch.std_mean(values, 0, correction=0)
+        return center, spread
+
+    def normalise(self, scale: Scale) -> None:
+        """Normalise the inputs in place."""
+        self.inputs.sub_(scale.center).div_(scale.spread)
+
+
+def features(columns: Mapping[str, Float[Tensor, " rows"]]) -> Float[Tensor, "rows F"]:
+    """Compute ``FEATURES`` from the columns of a log with ``RATE`` rows per second.
+
+    Columns are named as in ``uavlab.telemetry.logs.columns``. Features of a row depend on it and on earlier rows.
+    """
+
+    def stack(*names: str) -> Tensor:
+        return torch.stack([columns[name] for name in names], -1)
+
+    attitude, force = stack("qw", "qx", "qy", "qz"), stack("ax", "ay", "az")
+    down = torch.zeros_like(force)
+    down[:, 2] = 1
+    gyro, motors, power = stack("p", "q", "r"), stack(*MOTORS), stack("voltage", "current")
+    lift = motors.square()
+    parts = [
+        stack("x", "y", "z") - stack("ref_x", "ref_y", "ref_z"),
+        stack("vx", "vy", "vz"),
+        stack("ref_vx", "ref_vy", "ref_vz"),
+        rotate(attitude, force),
+        force[:, 2:],
+        gyro,
+        rotate(attitude, down),
+        motors,
+        power,
+        torch.diff(gyro, dim=0, prepend=gyro[:1]) * RATE,
+        lift @ lift.new_tensor([[-right, ahead, turn] for ahead, right, turn in LAYOUT]),
+        power - recent_mean(power),
+    ]
+    return torch.cat(parts, -1)
+
+
+def recent_mean(values: Float[Tensor, "rows F"]) -> Float[Tensor, "rows F"]:
+    """Average the last ``RECENT`` rows up to each row, or all rows where there are fewer."""
+    total = torch.cat([torch.zeros_like(values[:1]), values.double().cumsum(0)])
+    row = torch.arange(1, len(values) + 1, device=values.device)
+    first = (row - RECENT).clamp_min(0)
+    return ((total[row] - total[first]) / (row - first)[:, None]).to(values.dtype)
+
+
+def concatenate(flights: Sequence[Mapping[str, Tensor]]) -> FlightDataset:
+    """Concatenate flights; unknown truth is NaN."""
+    parts = []
+    for columns in flights:
+        unknown = torch.full_like(columns["x"], torch.nan)
+        truth = torch.stack([columns.get(name, unknown) for name in HIDDEN], -1)
+        place = [columns.get(f"true_{axis}", columns[axis]) - columns[f"ref_{axis}"] for axis in "xyz"]
+        parts.append((features(columns), truth, torch.stack(place, -1)))
+    inputs, truth, error = (torch.cat(part) for part in zip(*parts, strict=True))
+    bounds = torch.tensor([0, *(len(part[0]) for part in parts)]).cumsum(0)
+    return FlightDataset(inputs, truth, error, bounds)
+
+
+def split(count: int, shares: tuple[float, float], seed: int) -> tuple[list[int], list[int], list[int]]:
+    """Split flights at random by the shares of training and validation; each of the three groups has one at least."""
+    if count < 3:
+        raise FileError(f"flights: {count} cannot be split into training, validation and test; expected 3 or more.")
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
+    first = min(max(1, round(shares[0] * count)), count - 2)
+    second = min(max(1, round(shares[1] * count)), count - first - 1)
+    return order[:first], order[first : first + second], order[first + second :]
+
+
+def window_starts(
+    bounds: Int[Tensor, " bounds"], rows: int, stride: int
+) -> tuple[Int[Tensor, " M"], Int[Tensor, " M"]]:
+    """List the first rows of all windows of ``rows`` rows within a flight, ``stride`` apart, and their flights."""
+    starts = [
+        torch.arange(a, b - rows + 1, stride) for a, b in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+    ]
+    flight = torch.arange(len(starts)).repeat_interleave(torch.tensor([len(rows) for rows in starts]))
+    return torch.cat(starts), flight
+
+
+def make_scale(center: Tensor, spread: Tensor, names: Sequence[str]) -> Scale:
+    """Return measured means and standard deviations as a scale; refuse a feature that never varies, or is not known."""
+    for n, value in enumerate(spread.tolist()):
+        if not value > 1e-9:
+            what = "has zero variance" if value == value else "is not known of every row"
+            raise FileError(
+                f"flights: feature {n} ({names[n]}) {what}; nothing can be learned of it. Leave such logs out."
+            )
+    return Scale(center.float(), spread.float())

@@ -26,7 +26,7 @@ from uavlab.nets.sequences import StackedTCN
 from uavlab.ops.geometry import constant
 from uavlab.runtime.grad_step import Rows
 from uavlab.runtime.runtime import Runtime
-from uavlab.telemetry.dataset import AXES, FEATURES, HIDDEN, MOTORS, PHYSICS_ROWS, TURNS, Windows
+from uavlab.telemetry.flights import AXES, FEATURES, HIDDEN, MOTORS, PHYSICS_ROWS, TURNS, Windows
 from uavlab.telemetry.simulation import ACCELEROMETER, CURRENT, GYROSCOPE, RATE, VOLTAGE, Quadrotor
 
 TARGETS = (*HIDDEN, "error")  # error: tracking error over all rows ahead
@@ -82,7 +82,7 @@ def _portable_inputs(shape: tuple[int, int]) -> Signals:
     units = tuple(next(unit for start, unit in FEATURE_UNITS.items() if name.startswith(start)) for name in FEATURES)
     window = Signal(
         axes={"row": shape[0], "feature": len(FEATURES)},
-        about=f"rows of a window at {RATE} per second, oldest first; uavlab.telemetry.dataset computes them",
+        about=f"rows of a window at {RATE} per second, oldest first; uavlab.telemetry.flights computes them",
         unit=units,
         names=FEATURES,
         normalisation="inside the file, by networks.0.inputs.center and networks.0.inputs.spread",

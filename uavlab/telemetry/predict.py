@@ -1,5 +1,7 @@
-"""Predictions along one flight: hidden quantities and tracking error ahead, with standard deviations."""
+"""Predictions along a flight with standard deviations, scores per flight with intervals, and ridge regression."""
 
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,20 +11,150 @@ from jaxtyping import Float
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError, FileError
+from uavlab.core.types import Metric, Scale
+from uavlab.evaluation import interval
 from uavlab.storage.files import atomic_write
-from uavlab.telemetry import dataset, flights
-from uavlab.telemetry.dataset import HIDDEN, FlightDataset
-from uavlab.telemetry.flights import Telemetry
-from uavlab.telemetry.forecaster import Forecast
-from uavlab.telemetry.logs.columns import TRUTH
-from uavlab.telemetry.logs.mapping import read_column_map
-from uavlab.telemetry.metrics import UNITS, by_target, predict_windows
+from uavlab.telemetry import flights as fleet
+from uavlab.telemetry.flights import AXES, HIDDEN, FlightDataset, Telemetry
+from uavlab.telemetry.forecaster import TARGETS, UNITS, Forecast, flatten_targets, target_scale
+from uavlab.telemetry.logs.columns import TRUTH, read_column_map
 from uavlab.telemetry.simulation import RATE
+from uavlab.telemetry.window_source import DataSplit
 
-COLUMNS = (*HIDDEN, *(f"error_{axis}" for axis in dataset.AXES))
+CHUNK = 512  # windows predicted at a time
+FITTED = 1000  # windows at a time in the fit of the linear baseline
+MOST = 40_000  # windows in its fit, at most
+PENALTIES = (1e1, 1e2, 1e3, 1e4, 1e5)
+Z_90 = 1.645  # standard deviations within which 90 % of normally distributed errors lie
+VARIANCE_FLOOR = 1e-4  # least variance of a target in a score, as a share of its variance in training
+R2, RMSE, COVERAGE_90, VARIANCE_RATIO = KINDS = ("r2", "rmse", "inside", "variance")  # keys of records
+BOUNDS = {R2: (-math.inf, 1.0), RMSE: (0.0, math.inf), COVERAGE_90: (0.0, 1.0), VARIANCE_RATIO: (0.0, math.inf)}
+METRICS = (
+    Metric("mean_r2", "mean", bounds=BOUNDS[R2]),
+    *(
+        Metric(f"{kind}/{name}", "mean", UNITS[name] if kind == RMSE else "", bounds=BOUNDS[kind])
+        for kind in KINDS
+        for name in TARGETS
+    ),
+)
+"""``r2``: 1 minus the mean squared error over the variance of the truth. ``inside``: coverage, the share of errors
+within the central 90 % interval by the predicted standard deviation. ``variance``: mean squared deviation of
+predictions from the mean truth, over the variance of the truth; near 0, predictions are constant."""
+
+COLUMNS = (*HIDDEN, *(f"error_{axis}" for axis in AXES))
 """Predicted quantities: the hidden quantities now, and the tracking error at the horizon (m)."""
 
 OWN_UNITS = {name: UNITS[name if name in HIDDEN else "error"] for name in COLUMNS}
+
+
+@torch.no_grad()
+def predict_windows(
+    forecast: Forecast, flights: FlightDataset, shape: tuple[int, int], stride: int, count: int
+) -> Iterator[tuple[Tensor, Float[Tensor, "R N out"], Float[Tensor, "N out"]]]:
+    """Yield flights, predictions and true targets of chunks of windows in the first ``count`` flights (host sync)."""
+    device = forecast.log_variance.device
+    start, flight = fleet.window_starts(flights.bounds.cpu()[: count + 1], sum(shape), stride)
+    for first, numbers in zip(start.split(CHUNK), flight.split(CHUNK), strict=True):
+        rows = flights.gather(first.to(flights.bounds.device), *shape)
+        inputs = rows.inputs.to(device)
+        yield numbers, forecast(inputs.expand(forecast.runs, *inputs.shape)), flatten_targets(rows)
+
+
+def figures(
+    forecast: Forecast, flights: FlightDataset, shape: tuple[int, int], stride: int, count: int
+) -> dict[str, Float[Tensor, "R E"]]:
+    """Score each flight, scaled such that means over flights are the scores over all windows (host sync).
+
+    Returns:
+        One number per run and flight for each of ``METRICS``; ``rmse`` holds squares, see ``summarise_scores``.
+    """
+    parts = zip(*predict_windows(forecast, flights, shape, stride, count), strict=True)
+    flight, values, truth = (torch.cat(part, axis) for part, axis in zip(parts, (0, 1, 0), strict=True))
+    values, truth = (by_target(outputs.double().cpu()) for outputs in (values, truth[None]))
+    center = truth.mean(1, keepdim=True)
+    spread = forecast.spread.double().cpu()
+    variance = (truth - center).square().mean((1, 3)).clamp_min(VARIANCE_FLOOR * spread[:1].square())  # 1 targets
+    sd = (0.5 * forecast.log_variance).exp().double().cpu() * spread
+    square = (values - truth).square()
+    covered = (square <= (Z_90 * sd[:, None, :, None]).square()).double()
+
+    def average(numbers: Tensor) -> Tensor:
+        """Sum over each flight's windows (R E targets), scaled such that means over flights are means over windows."""
+        mean = numbers.mean(-1)
+        total = mean.new_zeros(len(mean), int(flight.max()) + 1, mean.shape[-1]).index_add_(1, flight, mean)
+        return total * (total.shape[1] / len(flight))
+
+    mse = average(square)
+    kinds = {
+        R2: 1 - mse / variance[:, None],
+        RMSE: mse,
+        COVERAGE_90: average(covered),
+        VARIANCE_RATIO: average((values - center).square()) / variance[:, None],
+    }
+    scores = {f"{kind}/{name}": rows[..., n] for kind, rows in kinds.items() for n, name in enumerate(TARGETS)}
+    return {"mean_r2": kinds[R2].mean(-1), **scores}
+
+
+def by_target(values: Float[Tensor, "R N out"]) -> Float[Tensor, "R N targets 3"]:
+    """Split outputs by target: ``error`` is the last row ahead along three axes, other targets are repeated thrice."""
+    hidden = values[..., : len(HIDDEN), None].expand(*values.shape[:2], len(HIDDEN), 3)
+    return torch.cat([hidden, values[..., None, -3:]], 2)
+
+
+def summarise_scores(scores: Mapping[str, Float[Tensor, "R E"]]) -> dict[str, Any]:
+    """Return mean, low and high of each score by kind and target, and for several runs ``each`` run's mean."""
+    result: dict[str, Any] = {}
+    bounds = {metric.name: metric.bounds for metric in METRICS}
+    for name, values in scores.items():
+        kind, _, target = name.partition("/")
+        power = 0.5 if kind == RMSE else 1.0
+        row: dict[str, Any] = {end: x**power for end, x in vars(interval(values, bounds=bounds[name])).items()}
+        if len(values) > 1:
+            row["each"] = values.mean(1).pow(power).tolist()
+        if target:
+            result.setdefault(kind, {})[target] = row
+        else:
+            result[kind] = row
+    return result
+
+
+def fit_ridge(sets: DataSplit, shape: tuple[int, int], stride: int) -> Forecast:
+    """Fit ridge regression to windows of the training flights; select the penalty by R^2 on validation flights.
+
+    Source:
+        Hoerl and Kennard 1970, "Ridge Regression: Biased Estimation for Nonorthogonal Problems", eq. 2.1.
+    """
+    starts, _ = fleet.window_starts(sets.training.bounds.cpu(), sum(shape), stride)
+    starts = starts[:: -(-len(starts) // MOST)].to(sets.training.bounds.device)
+    size, out, count = shape[0] * len(sets.inputs.center), len(HIDDEN) + 3 * shape[1], len(HIDDEN)
+    square = sets.inputs.center.new_zeros(size + 1, size + 1, dtype=torch.float64)  # float32 loses digits of long sums
+    product, squares = square.new_zeros(size + 1, out), square.new_zeros(out)
+    for chunk in starts.split(FITTED):
+        rows = sets.training.gather(chunk, *shape)
+        flat, targets = (part.to(square) for part in (rows.inputs.flatten(1), flatten_targets(rows)))
+        flat = torch.nn.functional.pad(flat, (0, 1), value=1.0)
+        square, product = square + flat.T @ flat, product + flat.T @ targets
+        squares = squares + targets.square().sum(0)
+    spread = target_scale(sets.hidden, shape[1]).spread[: count + 1]
+    inputs = Scale(sets.inputs.center[None], sets.inputs.spread[None])
+
+    def solve(penalty: float) -> Forecast:
+        diagonal = square.new_full((size + 1,), penalty)
+        diagonal[-1] = 0.0  # no penalty on the constant
+        exact = torch.linalg.solve(square + diagonal.diag(), product)
+        left = (squares - 2 * (exact * product).sum(0) + (exact * (square @ exact)).sum(0)).clamp_min(0) / len(starts)
+        variance = torch.cat([left[:count], left[count:].mean()[None]]).float() / spread.square()
+        theta = exact.float()
+
+        def function(windows: Float[Tensor, "1 N T F"]) -> Float[Tensor, "1 N out"]:
+            return windows.flatten(2) @ theta[:-1] + theta[-1]
+
+        return Forecast(function, inputs, variance.clamp_min(1e-9).log()[None], spread[None])
+
+    def score(forecast: Forecast) -> float:
+        return float(figures(forecast, sets.validation, shape, 5 * stride, 10**6)["mean_r2"].mean())
+
+    return max((solve(penalty) for penalty in PENALTIES), key=score)
 
 
 @dataclass(frozen=True)
@@ -48,7 +180,7 @@ def predict(forecast: Forecast, task: Telemetry, flight: FlightDataset, stride: 
     if rows < least:
         raise FileError(f"flight: {rows} rows at {RATE} a second; a window and what follows it are {least}.")
     _, values, truth = zip(*predict_windows(forecast, flight, task.shape, stride, 1), strict=True)
-    start, _ = dataset.window_starts(flight.bounds[:2].cpu(), least, stride)
+    start, _ = fleet.window_starts(flight.bounds[:2].cpu(), least, stride)
     sd = forecast.deviation[0].cpu()
     return Prediction(
         time=(start + task.window - 1) / RATE,
@@ -62,10 +194,10 @@ def predict_log(
     forecast: Forecast, task: Telemetry, path: Path, mapping: Path | None = None, stride: int = 10
 ) -> Prediction:
     """Predict from windows of a log, whether or not it holds the truth."""
-    columns = flights.read(path, read_column_map(mapping) if mapping else None)
+    columns = fleet.read(path, read_column_map(mapping) if mapping else None)
     known = {name: column for name, column in columns.items() if name not in TRUTH or column.isfinite().all()}
     try:
-        return predict(forecast, task, dataset.concatenate([known]), stride)
+        return predict(forecast, task, fleet.concatenate([known]), stride)
     except FileError as error:
         raise FileError(f"{path}: {error}") from error
 

@@ -1,6 +1,5 @@
 """The source of batches for learning from logs: windows of flights, drawn by index from memory, files or processes."""
 
-import os
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import chain, count, islice
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 from weakref import finalize
 
 import numpy as np
@@ -26,104 +25,58 @@ from uavlab.core.rng import Streams
 from uavlab.core.types import Batch, Scale, tree_map
 from uavlab.runtime.oom_retry import refusal_reason, require_memory
 from uavlab.runtime.runtime import Runtime
-from uavlab.telemetry import dataset
 from uavlab.telemetry import flights as fleet
-from uavlab.telemetry.dataset import FEATURES, HIDDEN, ROW, TRACKING_ERROR, FlightDataset, Windows
-from uavlab.telemetry.flights import Telemetry
+from uavlab.telemetry.flights import FEATURES, HIDDEN, ROW, TRACKING_ERROR, FlightDataset, Telemetry, Windows
 
 FIELDS = ("inputs", "truth", "tracking_error")
-BLOCK = 100_000  # rows in memory at a time
+BLOCK = 100_000  # rows of ``block_statistics`` in memory at a time
 
 
-class DiskDataset:
-    """Flights in unnamed temporary files, deleted with the object or the process; read like a ``FlightDataset``."""
+class FlightFiles:
+    """Flights in unnamed temporary files, which end with the process, or with this object and the last tensor of it."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or Path(tempfile.gettempdir())
+        self.bounds = torch.zeros(1, dtype=torch.int64)
         with ExitStack() as stack:
             try:
-                files = [stack.enter_context(tempfile.TemporaryFile(dir=self.folder)) for _ in FIELDS]
+                files = [stack.enter_context(tempfile.TemporaryFile(buffering=0, dir=self.folder)) for _ in FIELDS]
             except OSError as error:
                 raise ResourceError(f"{self.folder}: no flights can be kept ({error.strerror}); set TMPDIR.") from error
-            self.files = {name: file.fileno() for name, file in zip(FIELDS, files, strict=True)}
+            self.files = dict(zip(FIELDS, files, strict=True))
             finalize(self, stack.pop_all().close)
-        self.widths: dict[str, int] = {}
-        self.bounds = torch.zeros(1, dtype=torch.int64)
-
-    @property
-    def rows(self) -> int:
-        """Rows of all flights."""
-        return int(self.bounds[-1])
 
     def append(self, flights: FlightDataset) -> None:
-        for name in FIELDS:
-            values = getattr(flights, name).cpu().float().contiguous().numpy()
-            self.widths[name] = values.shape[1]
-            self._write(name, self.rows, values)
-        self.bounds = torch.cat([self.bounds, self.bounds[-1] + flights.bounds[1:].cpu()])
-
-    def statistics(self, fields: Sequence[str]) -> tuple[Float[Tensor, " F"], Float[Tensor, " F"]]:
-        """Compute mean and standard deviation of the columns of ``fields``, block by block.
-
-        Source:
-            Chan, Golub and LeVeque 1983, "Algorithms for Computing the Sample Variance", eq. 2.1.
-        """
-        count, mean, total = 0, torch.zeros(()), torch.zeros(())
-        for begin in range(0, self.rows, BLOCK):
-            values = torch.cat([self._read(name, begin, BLOCK) for name in fields], 1).double()
-            center, share = values.mean(0), len(values) / (count + len(values))
-            total = total + (values - center).square().sum(0) + (center - mean).square() * count * share
-            mean, count = mean + (center - mean) * share, count + len(values)
-        return mean, (total / count).sqrt()
-
-    def normalise(self, scale: Scale) -> None:
-        """Normalise the inputs in place, block by block."""
-        for begin in range(0, self.rows, BLOCK):
-            values = self._read("inputs", begin, BLOCK)
-            self._write("inputs", begin, values.sub_(scale.center).div_(scale.spread).numpy())
-
-    def gather(self, start: Int[Tensor, " N"], window: int, horizon: int) -> Windows:
-        """Read windows by their first rows (host sync)."""
-        first = start.tolist()
-
-        def stack(name: str, ahead: int, rows: int) -> Tensor:
-            out = torch.empty(len(first), rows, self.widths[name])
-            for row, begin in zip(out, first, strict=True):
-                self._read_into(name, begin + ahead, row)
-            return out
-
-        return Windows(
-            inputs=stack("inputs", 0, window),
-            truth=stack("truth", window - 1, 1)[:, 0],
-            tracking_error=stack("tracking_error", window, horizon),
-        )
-
-    def to_memory(self) -> FlightDataset:
-        return FlightDataset(**{name: self._read(name, 0, self.rows) for name in FIELDS}, bounds=self.bounds)
-
-    def _read(self, name: str, begin: int, most: int) -> Tensor:
-        out = torch.empty(min(most, self.rows - begin), self.widths[name])
-        self._read_into(name, begin, out)
-        return out
-
-    def _read_into(self, name: str, begin: int, out: Tensor) -> None:
-        left, position = out.numpy().data.cast("B"), 4 * self.widths[name] * begin
-        while left:
-            count = os.preadv(self.files[name], [left], position)
-            if not count:
-                raise ResourceError(f"{self.folder}: {name} ended early; check the disk and start again.")
-            left, position = left[count:], position + count
-
-    def _write(self, name: str, begin: int, values: np.ndarray) -> None:
-        left, position = values.data.cast("B"), 4 * self.widths[name] * begin
         try:
-            while left:
-                count = os.pwrite(self.files[name], left, position)
-                left, position = left[count:], position + count
+            for name, file in self.files.items():
+                left = getattr(flights, name).float().contiguous().numpy().data.cast("B")
+                while left:
+                    left = left[file.write(left) :]
         except OSError as error:
-            raise ResourceError(
-                f"{self.folder}: cannot be written ({error.strerror}); free space there, or set TMPDIR."
-            ) from error
+            do = "free space there, or set TMPDIR"
+            raise ResourceError(f"{self.folder}: cannot be written ({error.strerror}); {do}.") from error
+        self.bounds = torch.cat([self.bounds, self.bounds[-1] + flights.bounds[1:]])
+
+    def read(self) -> FlightDataset:
+        """Return all flights as tensors whose memory is that of the files; the system reads rows when they are used."""
+        rows = int(self.bounds[-1])
+        mapped = {name: np.memmap(file, np.float32, "r+").reshape(rows, -1) for name, file in self.files.items()}
+        return FlightDataset(**{name: torch.from_numpy(part) for name, part in mapped.items()}, bounds=self.bounds)
+
+
+def block_statistics(flights: FlightDataset, fields: Sequence[str]) -> tuple[Float[Tensor, " F"], Float[Tensor, " F"]]:
+    """Compute mean and standard deviation of the columns of ``fields`` with ``BLOCK`` rows in memory at a time.
+
+    Source:
+        Chan, Golub and LeVeque 1983, "Algorithms for Computing the Sample Variance", eq. 2.1.
+    """
+    count, mean, total = 0, torch.zeros(()), torch.zeros(())
+    for blocks in zip(*(getattr(flights, name).split(BLOCK) for name in fields), strict=True):
+        values = torch.cat(blocks, 1).double()
+        center, share = values.mean(0), len(values) / (count + len(values))
+        total = total + (values - center).square().sum(0) + (center - mean).square() * count * share
+        mean, count = mean + (center - mean) * share, count + len(values)
+    return mean, (total / count).sqrt()
 
 
 class ItemDataset(Dataset):
@@ -175,7 +128,6 @@ def load_batches(
 
 
 T = TypeVar("T")
-Flights = FlightDataset | DiskDataset
 DATASET_CHANGED = "flights: others than those this run was trained on; bring those back, or train anew."
 REDUCE_HINT = "their number, or --set loader=stream"
 Loader = Literal["per_item", "stream", "device"]
@@ -186,9 +138,9 @@ TRIAL_FLIGHTS, TRIAL_ROWS = 10, 500  # of a trial: how many, and rows of each be
 class DataSplit:
     """Flights split into groups, with scales of the training flights."""
 
-    training: Flights  # with inputs normalised, except for ``loader=per_item``, which normalises window by window
-    validation: Flights
-    test: Flights
+    training: FlightDataset  # inputs are normalised, except for ``loader=per_item``, which does so window by window
+    validation: FlightDataset
+    test: FlightDataset
     inputs: Scale
     hidden: Scale  # of the truth and of the tracking error, in this order
 
@@ -207,33 +159,35 @@ def load_split(task: Telemetry, device: torch.device, loader: Loader = "device")
 
 @lru_cache(maxsize=len(get_args(Loader)))
 def _load_split(task: Telemetry, device: torch.device, loader: Loader, stamp: object) -> DataSplit:
-    group, *others = dataset.split(fleet.count(task), (task.training, task.validation), task.split)
+    group, *others = fleet.split(fleet.count(task), (task.training, task.validation), task.split)
     groups = [group[: max(1, round(task.used * len(group)))], *others]
-    parts = _read_to_disk(task, groups) if loader == "stream" else _read_to_memory(task, groups, device)
-    inputs = dataset.make_scale(*parts[0].statistics(["inputs"]), FEATURES)
-    hidden = dataset.make_scale(*parts[0].statistics(["truth", "tracking_error"]), (*HIDDEN, *TRACKING_ERROR))
+    stream = loader == "stream"
+    parts = _read_to_files(task, groups) if stream else _read_to_memory(task, groups, device)
+    statistics = block_statistics if stream else FlightDataset.statistics
+    inputs = fleet.make_scale(*statistics(parts[0], ["inputs"]), FEATURES)
+    hidden = fleet.make_scale(*statistics(parts[0], ["truth", "tracking_error"]), (*HIDDEN, *TRACKING_ERROR))
     if loader != "per_item":
         parts[0].normalise(inputs)
-    training, validation, test = (part if isinstance(part, DiskDataset) else _move(part, device) for part in parts)
+    training, validation, test = (part if stream else _move(part, device) for part in parts)
     return DataSplit(training, validation, test, _move(inputs, device), _move(hidden, device))
 
 
-def _read_to_disk(task: Telemetry, groups: Sequence[list[int]]) -> Sequence[Flights]:
-    parts = [DiskDataset() for _ in groups]
+def _read_to_files(task: Telemetry, groups: Sequence[list[int]]) -> list[FlightDataset]:
+    parts = [FlightFiles() for _ in groups]
     for chunk in fleet.load(task):
         for part, group in zip(parts, groups, strict=True):
             if flights := [flight for number, flight in chunk.items() if number in group]:
-                part.append(dataset.concatenate(flights))
-    return parts
+                part.append(fleet.concatenate(flights))
+    return [part.read() for part in parts]
 
 
-def _read_to_memory(task: Telemetry, groups: Sequence[list[int]], device: torch.device) -> Sequence[Flights]:
+def _read_to_memory(task: Telemetry, groups: Sequence[list[int]], device: torch.device) -> list[FlightDataset]:
     flights: dict[int, fleet.Columns] = {}
     _require_room(fleet.rows(task) or 0, device)
     for chunk in fleet.load(task):
         flights |= chunk
         _require_room(sum(len(flight["x"]) for flight in flights.values()), device)
-    return [dataset.concatenate([flights[number] for number in sorted(group)]) for group in groups]
+    return [fleet.concatenate([flights[number] for number in sorted(group)]) for group in groups]
 
 
 def _require_room(rows: int, device: torch.device) -> None:
@@ -247,13 +201,12 @@ def _move(tree: T, device: torch.device) -> T:
 
 def _copy(tree: T, device: torch.device, pin: bool) -> T:
     """Return tensors on a device; with ``pin`` by way of pinned memory, so that the host does not wait for them."""
-    if not pin:
-        return _move(tree, device)
-    return tree_map(lambda leaf: leaf.to(device, non_blocking=True), tree_map(_pinned, tree))
 
+    def copy(leaf: Tensor) -> Tensor:
+        waits = pin and not (leaf.is_cuda or leaf.is_pinned())
+        return (leaf.pin_memory() if waits else leaf).to(device, non_blocking=pin)
 
-def _pinned(leaf: Tensor) -> Tensor:
-    return leaf if leaf.is_cuda or leaf.is_pinned() else leaf.pin_memory()
+    return tree_map(copy, tree)
 
 
 @dataclass(frozen=True)
@@ -336,14 +289,13 @@ class WindowCollector(Collector):
         self.task, self.config, self.rng, self.loader = task, config, rng, rt.toggles.loader
         self.sets = sets or load_split(task, rt.device, self.loader)
         bounds = self.sets.training.bounds.cpu()
-        self.starts = dataset.window_starts(bounds, sum(task.shape), task.stride)[0].to(rt.device)
+        self.starts = fleet.window_starts(bounds, sum(task.shape), task.stride)[0].to(rt.device)
         self.host_work = "" if self.loader == "device" else f"loader={self.loader} reads on the host; use loader=device"
         self.pending: deque[Tensor] = deque()  # indices of windows that were drawn and not yet returned
         self._timed = partial(rt.time_stage, name="load")
         self.pin = config.pinned and rt.device.type == "cuda"
-        self.flights = self.sets.training
-        if config.cached and isinstance(self.flights, DiskDataset):
-            self.flights = self.flights.to_memory()
+        copied = config.cached and self.loader == "stream"
+        self.flights = tree_map(torch.clone, self.sets.training) if copied else self.sets.training
         self._copy = rt.time_stage(partial(_copy, device=rt.device, pin=self.pin), "copy")
         self._load = self._timed(self._load_items() if self.loader == "per_item" else self._gather)
 
@@ -358,19 +310,19 @@ class WindowCollector(Collector):
         self.pending.append(self.rng.integers("windows", self.config.batch) % len(self.starts))
         return self.starts[self.pending[-1].flatten()]
 
-    def _gather(self) -> dataset.Windows:
+    def _gather(self) -> Windows:
         """Return the windows of the next batch (host sync, unless they are on the device)."""
         if not self.pending:
             self.draw()
         starts = self.starts[self.pending[0].flatten()]
         return self.flights.gather(starts if self.loader == "device" else starts.cpu(), *self.task.shape)
 
-    def _load_items(self) -> Callable[[], dataset.Windows]:
+    def _load_items(self) -> Callable[[], Windows]:
         again = list(self.pending)
         first = (self.starts[index.flatten()] for index in again)
         starts = (start.tolist() for start in chain(first, iter(self.draw, None)))  # host sync
-        config, flights = self.config, cast(FlightDataset, self.flights)
-        items = self.items(flights, self.sets.inputs, *self.task.shape, config.cached)
+        config = self.config
+        items = self.items(self.flights, self.sets.inputs, *self.task.shape, config.cached)
         length = None if config.persistent_workers else max(1, len(self.starts) // (config.batch * len(self.rng.seeds)))
         return load_batches(items, starts, config.workers, self.pin, config.prefetch_factor, length).__next__
 

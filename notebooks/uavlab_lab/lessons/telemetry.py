@@ -13,11 +13,10 @@ from uavlab.core.installation import ROOT
 from uavlab.experiment import policy
 from uavlab.experiment.config import Device
 from uavlab.experiment.policy import TrainedPolicy
-from uavlab.telemetry import dataset, flights, metrics
-from uavlab.telemetry.dataset import HIDDEN, FlightDataset
-from uavlab.telemetry.flights import Telemetry
+from uavlab.telemetry import flights
+from uavlab.telemetry.flights import HIDDEN, FlightDataset, Telemetry
 from uavlab.telemetry.forecaster import residuals
-from uavlab.telemetry.predict import COLUMNS, OWN_UNITS, Prediction, require_task
+from uavlab.telemetry.predict import COLUMNS, OWN_UNITS, Z_90, Prediction, require_task
 from uavlab_lab.labels import label_of
 from uavlab_lab.plots.style import DARK, blank, color, pale, short
 
@@ -39,7 +38,7 @@ def unseen_flights(trained: TrainedPolicy, count: int = 2, seed: int = 10**6) ->
     task = trained.config.env
     task = replace(task, logs="", mapping="", flights=max(3, count), first=seed, most=task.least)
     (chunk,) = flights.simulate(task)
-    return [dataset.concatenate([chunk[number]]) for number in range(count)]
+    return [flights.concatenate([chunk[number]]) for number in range(count)]
 
 
 def write_flight(folder: Path, seed: int = 2 * 10**6) -> Path:
@@ -59,7 +58,7 @@ def draw_prediction(
     time = short(prediction.time.tolist())
     for number, name in enumerate(columns):
         n, place = COLUMNS.index(name), {"row": number // 2 + 1, "col": number % 2 + 1}
-        values, truth, far = prediction.values[:, n], prediction.truth[:, n], metrics.Z_90 * prediction.sd[n]
+        values, truth, far = prediction.values[:, n], prediction.truth[:, n], Z_90 * prediction.sd[n]
         band = short([*(values + far).tolist(), *(values - far).flip(0).tolist()])
         area = {"fill": "toself", "fillcolor": pale(0), "line": {"width": 0}, "hoverinfo": "skip"}
         kinds = {"showlegend": number == 0}

@@ -8,8 +8,8 @@ from uavlab.benchmarks.registry import Record, suite
 from uavlab.experiment import build
 from uavlab.experiment.config import Device, RunConfig, configure
 from uavlab.profiling.timing import ratio, time_in_turn
-from uavlab.telemetry.dataset import ROW, FlightDataset
-from uavlab.telemetry.window_source import DiskDataset, WindowCollector
+from uavlab.telemetry.flights import ROW, FlightDataset
+from uavlab.telemetry.window_source import WindowCollector
 
 ONE_WORKER = {"loader": "per_item", "workers": 1}
 PATHS: Mapping[str, Mapping[str, Any]] = {
@@ -68,7 +68,7 @@ def paths(device: Device) -> dict[str, Mapping[str, Any]]:
     return {**PATHS, **{f"{path}, not pinned": {**PATHS[path], "pinned": False} for path in WITHOUT_PINNING}}
 
 
-def raw_bytes(flights: FlightDataset | DiskDataset) -> int:
+def raw_bytes(flights: FlightDataset) -> int:
     """Count the bytes of all rows of flights in float32."""
     return ROW * int(flights.bounds[-1])
 

@@ -21,8 +21,8 @@ from uavlab.interop import to_gymnasium, to_pettingzoo, to_torchrl
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
 from uavlab.storage.metrics_log import Recorder
-from uavlab.telemetry.logs.columnar_readers import read_parquet
-from uavlab.telemetry.logs.ulog_reader import _decode
+from uavlab.telemetry.logs.tables import read_parquet
+from uavlab.telemetry.logs.ulog import read_ulog
 
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -112,7 +112,7 @@ def host_mapping(path: Path) -> None:
     ("package", "extra", "use"),
     [
         ("pyarrow", "telemetry", lambda path: read_parquet(path, ())),
-        ("pyulog", "telemetry", lambda path: _decode(path, b"")),
+        ("pyulog", "telemetry", read_ulog),
         ("cv2", "mapping", host_mapping),
         ("cv2", "mapping", lambda path: HostMapping()),
         ("pettingzoo", "external", lambda path: to_pettingzoo("spread")),

@@ -69,7 +69,6 @@ def test_labels_belong_to_names_that_exist() -> None:
     for owner in [*(e.kind for e in entries), *(e.settings for e in LEARNERS.values())]:
         known |= set(owner.__dataclass_fields__)
     strange = [n for e in entries for n in getattr(e.kind, "labels", {}) if n not in known]
-    from uavlab.telemetry.metrics import METRICS, TARGETS
-    from uavlab.telemetry.predict import COLUMNS
+    from uavlab.telemetry.predict import COLUMNS, METRICS, TARGETS
 
     assert set(strange) <= {each.name for each in METRICS} | {*TARGETS, *COLUMNS}

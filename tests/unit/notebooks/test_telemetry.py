@@ -12,9 +12,8 @@ from uavlab.core.errors import ConfigError
 from uavlab.experiment.config import configure
 from uavlab.experiment.policy import TrainedPolicy
 from uavlab.experiment.run import Run
-from uavlab.telemetry import dataset, flights, predict
-from uavlab.telemetry.dataset import FlightDataset
-from uavlab.telemetry.flights import Telemetry
+from uavlab.telemetry import flights, predict
+from uavlab.telemetry.flights import FlightDataset, Telemetry
 from uavlab.telemetry.predict import COLUMNS, Prediction
 from uavlab_lab.lessons import telemetry as hidden
 
@@ -73,9 +72,9 @@ def test_flights_are_flown_from_their_own_seed(own: Path) -> None:
     first, second = hidden.unseen_flights(trained, 2)
     task = replace(trained.config.env, flights=3, most=trained.config.env.least)
     [unseen], [trained_on] = (list(flights.simulate(replace(task, first=seed))) for seed in (10**6, 0))
-    torch.testing.assert_close(second.inputs, dataset.features(unseen[1]))
+    torch.testing.assert_close(second.inputs, flights.features(unseen[1]))
     assert not torch.equal(first.truth[0], second.truth[0])
-    assert not torch.equal(first.inputs, dataset.features(trained_on[0]))
+    assert not torch.equal(first.inputs, flights.features(trained_on[0]))
     assert first.bounds.tolist() == [0, task.least]
 
 
@@ -110,7 +109,7 @@ class TestDrawn:
 class TestMissed:
     def test_equations_notice_what_they_are_about(self) -> None:
         [chunk] = flights.simulate(Telemetry(flights=3, least=600, most=600))
-        truth, *wrong = hidden.physics_residuals(dataset.concatenate([chunk[0]]), 200)
+        truth, *wrong = hidden.physics_residuals(flights.concatenate([chunk[0]]), 200)
         assert truth["case"] == "the truth"
         rows = {row["case"].split(" wrong")[0]: row for row in wrong}
         for name, equation in (("wind north", "force"), ("payload", "force"), ("drag", "force"), ("motor lag", "spin")):

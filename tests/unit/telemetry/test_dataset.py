@@ -11,8 +11,8 @@ from torch import Tensor
 from tests.support.fixtures_telemetry import input_scale, random_dataset, random_flight
 from uavlab.core.errors import FileError
 from uavlab.core.types import leaves
-from uavlab.telemetry import dataset
-from uavlab.telemetry.dataset import (
+from uavlab.telemetry import flights as fleet
+from uavlab.telemetry.flights import (
     FEATURES,
     HIDDEN,
     FlightDataset,
@@ -83,7 +83,7 @@ def test_flights_are_put_end_to_end() -> None:
     for name in HIDDEN:
         del flights[1][name]
     del flights[1]["true_x"], flights[2]["true_z"]
-    together = dataset.concatenate(flights)
+    together = fleet.concatenate(flights)
     assert together.bounds.tolist() == [0, 5, 8, 12]
     for flight, first in zip(flights, together.bounds.tolist(), strict=False):
         rows = slice(first, first + len(flight["x"]))
@@ -210,7 +210,7 @@ def test_too_few_flights_are_refused(count: int) -> None:
     )
 
 
-def fit(values: Tensor, names: tuple[str, ...]) -> dataset.Scale:
+def fit(values: Tensor, names: tuple[str, ...]) -> fleet.Scale:
     flights = FlightDataset(values, values[:, :0], values[:, :0], torch.tensor([0, len(values)]))
     return make_scale(*flights.statistics(["inputs"]), names)
 

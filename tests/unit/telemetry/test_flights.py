@@ -15,8 +15,7 @@ from tests.support.fixtures_telemetry import SMALL, random_flight, save_log, sim
 from uavlab.core.errors import FileError, ResourceError
 from uavlab.telemetry import flights as fleet
 from uavlab.telemetry import window_source
-from uavlab.telemetry.dataset import HIDDEN
-from uavlab.telemetry.flights import Telemetry
+from uavlab.telemetry.flights import HIDDEN, Telemetry
 from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, QUATERNION, TRUTH
 
 CPU = torch.device("cpu")

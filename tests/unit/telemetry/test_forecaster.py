@@ -15,7 +15,7 @@ from uavlab.core.types import Batch, Scale, tree_map
 from uavlab.runtime.grad_step import ADAM_EPS
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
-from uavlab.telemetry.dataset import FEATURES, HIDDEN, Windows, window_starts
+from uavlab.telemetry.flights import FEATURES, HIDDEN, Windows, window_starts
 from uavlab.telemetry.forecaster import (
     TARGETS,
     Forecaster,

@@ -16,11 +16,11 @@ from tests.support.fixtures_config import sizes
 from tests.support.fixtures_telemetry import random_dataset
 from uavlab.core.types import Scale
 from uavlab.experiment.config import configure
-from uavlab.telemetry import metrics
-from uavlab.telemetry.dataset import FEATURES, HIDDEN, window_starts
+from uavlab.telemetry import predict
+from uavlab.telemetry.flights import FEATURES, HIDDEN, FlightDataset, window_starts
 from uavlab.telemetry.forecaster import TARGETS, flatten_targets
-from uavlab.telemetry.metrics import KINDS, METRICS, by_target, figures, predict_windows, summary
-from uavlab.telemetry.window_source import DataSplit, DiskDataset, Flights, Loader, load_split
+from uavlab.telemetry.predict import KINDS, METRICS, by_target, figures, predict_windows, summarise_scores
+from uavlab.telemetry.window_source import DataSplit, FlightFiles, Loader, load_split
 
 WINDOW, HORIZON, STRIDE = 12, 3, 2
 SHAPE = (WINDOW, HORIZON)
@@ -60,7 +60,7 @@ def guess(runs: int = 2, off: float = 0.5) -> FixedForecast:
     return FixedForecast(values, torch.full((runs, len(TARGETS)), -0.7), spread)
 
 
-def score(forecast: FixedForecast, flights: Flights = FLIGHTS, count: int = 4) -> dict[str, Tensor]:
+def score(forecast: FixedForecast, flights: FlightDataset = FLIGHTS, count: int = 4) -> dict[str, Tensor]:
     return figures(forecast, flights, SHAPE, STRIDE, count)  # type: ignore[arg-type]
 
 
@@ -183,10 +183,10 @@ def test_only_the_first_flights_are_scored() -> None:
 def test_windows_are_predicted_in_chunks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Scores from memory and from files are equal, in chunks of any size."""
     expected = score(guess())
-    monkeypatch.setattr(metrics, "CHUNK", 50)
-    files = DiskDataset(tmp_path)
+    monkeypatch.setattr(predict, "CHUNK", 50)
+    files = FlightFiles(tmp_path)
     files.append(FLIGHTS)
-    for flights in (FLIGHTS, files):
+    for flights in (FLIGHTS, files.read()):
         parts = predict_windows(guess(), flights, SHAPE, STRIDE, 4)  # type: ignore[arg-type]
         assert [len(part[0]) for part in parts][:2] == [50, 50]
         for name, value in score(guess(), flights).items():
@@ -217,7 +217,7 @@ def test_errors_ahead_are_those_of_the_last_row() -> None:
 
 def test_a_summary_by_kind_and_target() -> None:
     scores = {"mean_r2": torch.tensor([[0.2, 0.6], [0.3, 0.7]]), "rmse/drag": torch.tensor([[1.0, 7.0], [16.0, 2.0]])}
-    rows = summary(scores)
+    rows = summarise_scores(scores)
     assert set(rows) == {"mean_r2", "rmse"}
     assert rows["mean_r2"]["mean"] == pytest.approx(0.45)
     assert rows["mean_r2"]["each"] == pytest.approx([0.4, 0.5])
@@ -232,12 +232,12 @@ def test_a_summary_by_kind_and_target() -> None:
 @pytest.mark.parametrize("kind", ["inside", "variance"])
 def test_two_runs_that_differ_leave_no_range(kind: str) -> None:
     """0.5 -+ 12.706 x 0.3: a share lies from 0 to 1, a ratio of variances is not negative."""
-    row = summary({f"{kind}/drag": torch.tensor([[0.2], [0.8]])})[kind]["drag"]
+    row = summarise_scores({f"{kind}/drag": torch.tensor([[0.2], [0.8]])})[kind]["drag"]
     assert (row["low"], row["high"]) == pytest.approx((0, 1 if kind == "inside" else 0.5 + 3.81186), abs=1e-4)
 
 
 def test_a_summary_of_one_run_has_no_other() -> None:
-    rows = summary({"r2/drag": torch.tensor([[-0.5, -0.1]]), "rmse/drag": torch.tensor([[0.0, 0.0]])})
+    rows = summarise_scores({"r2/drag": torch.tensor([[-0.5, -0.1]]), "rmse/drag": torch.tensor([[0.0, 0.0]])})
     assert rows["r2"]["drag"]["mean"] == pytest.approx(-0.3)
     assert "each" not in rows["r2"]["drag"]
     assert rows["rmse"]["drag"] == {"mean": 0, "low": 0, "high": 0}
@@ -253,8 +253,8 @@ def sets() -> DataSplit:
 
 
 def test_ridge_regression_equals_scikit_learns(sets: DataSplit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "PENALTIES", (100.0,))
-    forecast = metrics.fit_ridge(sets, FIT_SHAPE, STRIDE)
+    monkeypatch.setattr(predict, "PENALTIES", (100.0,))
+    forecast = predict.fit_ridge(sets, FIT_SHAPE, STRIDE)
     start, _ = window_starts(sets.training.bounds, sum(FIT_SHAPE), STRIDE)
     rows = sets.training.gather(start, *FIT_SHAPE)
     flat, targets = rows.inputs.flatten(1).double().numpy(), flatten_targets(rows).double().numpy()
@@ -270,23 +270,23 @@ def test_ridge_regression_equals_scikit_learns(sets: DataSplit, monkeypatch: pyt
 def test_ridge_regression_runs_where_training_does(
     loader: Loader, sets: DataSplit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics, "PENALTIES", (100.0,))
-    plain = metrics.fit_ridge(sets, FIT_SHAPE, STRIDE)
+    monkeypatch.setattr(predict, "PENALTIES", (100.0,))
+    plain = predict.fit_ridge(sets, FIT_SHAPE, STRIDE)
     with fake_device(strict=False):
         there = load_split(configure("telemetry", sizes("telemetry")).env, torch.device("cuda"), loader)
-        forecast = metrics.fit_ridge(there, FIT_SHAPE, STRIDE)
+        forecast = predict.fit_ridge(there, FIT_SHAPE, STRIDE)
         assert forecast.log_variance.is_cuda
         torch.testing.assert_close(forecast.log_variance.cpu(), plain.log_variance)
 
 
 def test_sums_of_many_rows_keep_their_digits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mean far from zero: in float32, what the fit leaves is lost in the sums of squares, in float64 it is not."""
-    monkeypatch.setattr(metrics, "PENALTIES", (0.0,))
+    monkeypatch.setattr(predict, "PENALTIES", (0.0,))
     flights = random_dataset(400, 400)
     flights = replace(flights, truth=flights.truth + 1e3)
     scale = Scale(torch.zeros(len(FEATURES)), torch.ones(len(FEATURES)))
     hidden = Scale(torch.zeros(len(HIDDEN) + 3), torch.ones(len(HIDDEN) + 3))
-    forecast = metrics.fit_ridge(DataSplit(flights, flights, flights, scale, hidden), (1, 1), 1)
+    forecast = predict.fit_ridge(DataSplit(flights, flights, flights, scale, hidden), (1, 1), 1)
     start, _ = window_starts(flights.bounds, 2, 1)
     rows = flights.gather(start, 1, 1)
     flat, targets = rows.inputs.flatten(1).double().numpy(), flatten_targets(rows).double().numpy()
@@ -297,13 +297,13 @@ def test_sums_of_many_rows_keep_their_digits(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_penalty_is_chosen_by_flights_of_validation(sets: DataSplit, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = {}
     for penalty in (1e-2, 1e5):
-        monkeypatch.setattr(metrics, "PENALTIES", (penalty,))
-        forecast = metrics.fit_ridge(sets, FIT_SHAPE, STRIDE)
-        figures = metrics.figures(forecast, sets.validation, FIT_SHAPE, 5 * STRIDE, 10**6)
+        monkeypatch.setattr(predict, "PENALTIES", (penalty,))
+        forecast = predict.fit_ridge(sets, FIT_SHAPE, STRIDE)
+        figures = predict.figures(forecast, sets.validation, FIT_SHAPE, 5 * STRIDE, 10**6)
         scores[penalty] = (float(figures["mean_r2"].mean()), forecast)
-    monkeypatch.setattr(metrics, "PENALTIES", (1e-2, 1e5))
+    monkeypatch.setattr(predict, "PENALTIES", (1e-2, 1e5))
     best = max(scores.values(), key=lambda pair: pair[0])[1]
     worst = min(scores.values(), key=lambda pair: pair[0])[1]
-    fit = metrics.fit_ridge(sets, FIT_SHAPE, STRIDE)
+    fit = predict.fit_ridge(sets, FIT_SHAPE, STRIDE)
     assert torch.equal(fit.log_variance, best.log_variance)
     assert not torch.equal(fit.log_variance, worst.log_variance)

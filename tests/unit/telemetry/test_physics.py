@@ -10,7 +10,7 @@ from tests.support.fixtures_telemetry import input_scale, simulated_flights
 from uavlab.core.rng import Streams
 from uavlab.core.types import Scale, leaves, tree_map
 from uavlab.telemetry import forecaster, simulation
-from uavlab.telemetry.dataset import FEATURES, HIDDEN, MOTORS, FlightDataset, Windows, concatenate
+from uavlab.telemetry.flights import FEATURES, HIDDEN, MOTORS, FlightDataset, Windows, concatenate
 from uavlab.telemetry.forecaster import (
     EAST,
     LEAST_LAG,

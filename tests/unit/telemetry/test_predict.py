@@ -16,10 +16,18 @@ from uavlab.core.errors import ConfigError, FileError, ResourceError
 from uavlab.experiment import policy
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
-from uavlab.telemetry import dataset, flights
+from uavlab.telemetry import flights
 from uavlab.telemetry.flights import Telemetry
-from uavlab.telemetry.metrics import figures
-from uavlab.telemetry.predict import COLUMNS, Prediction, predict, predict_log, require_task, summary, write_csv
+from uavlab.telemetry.predict import (
+    COLUMNS,
+    Prediction,
+    figures,
+    predict,
+    predict_log,
+    require_task,
+    summary,
+    write_csv,
+)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +62,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 class TestPredict:
     def test_equals_the_network_window_by_window(self, forecasts: list[Any], task: Telemetry, log: Path) -> None:
-        flight = dataset.concatenate([flights.read(log)])
+        flight = flights.concatenate([flights.read(log)])
         prediction = predict(forecasts[1], task, flight, stride=50)
         window, horizon = task.shape
         for n in (0, 3):
@@ -72,7 +80,7 @@ class TestPredict:
         assert not torch.equal(first.values, second.values)
 
     def test_errors_are_those_of_evaluate(self, forecasts: list[Any], task: Telemetry, log: Path) -> None:
-        flight = dataset.concatenate([flights.read(log)])
+        flight = flights.concatenate([flights.read(log)])
         rmse = {row["column"]: row["rmse"] for row in summary(predict(forecasts[0], task, flight, 5))}
         scores = figures(forecasts[0], flight, task.shape, 5, 1)
         for name in ("wind_north", "battery_sag"):

@@ -17,13 +17,11 @@ from uavlab.runtime import oom_retry
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.stage_timer import Monitor
 from uavlab.runtime.toggles import Toggles
-from uavlab.telemetry import dataset, window_source
 from uavlab.telemetry import flights as fleet
-from uavlab.telemetry.dataset import FEATURES, HIDDEN, TRACKING_ERROR, FlightDataset
-from uavlab.telemetry.flights import Telemetry
+from uavlab.telemetry import window_source
+from uavlab.telemetry.flights import FEATURES, HIDDEN, TRACKING_ERROR, FlightDataset, Telemetry
 from uavlab.telemetry.window_source import (
     DataSplit,
-    DiskDataset,
     Loader,
     WindowCollector,
     WindowsConfig,
@@ -33,7 +31,7 @@ from uavlab.telemetry.window_source import (
 CPU = torch.device("cpu")
 LOADERS = ("device", "stream", "per_item")
 WORKERS = [("device", 0), ("stream", 0), ("per_item", 0), ("per_item", 1)]
-GROUPS = dataset.split(SMALL.flights, (SMALL.training, SMALL.validation), SMALL.split)
+GROUPS = fleet.split(SMALL.flights, (SMALL.training, SMALL.validation), SMALL.split)
 FLIGHTS = {number: random_flight(300 + 20 * number, number) for number in range(SMALL.flights)}
 
 Flights = Mapping[int, Mapping[str, Tensor]]
@@ -167,7 +165,7 @@ def test_windows_by_hand(loader: Loader) -> None:
     """Window m of a flight begins with row 7 m; the 10 rows after its end are ahead."""
     flights = [FLIGHTS[number] for number in sorted(GROUPS[0])]
     counts = [(len(flight["x"]) - 40 - 10) // 7 + 1 for flight in flights]
-    features = torch.cat([dataset.features(flight) for flight in flights]).double()
+    features = torch.cat([fleet.features(flight) for flight in flights]).double()
     center, spread = features.mean(0), features.std(0, correction=0)
     batch = new_source(loader).next()
     assert batch.index.shape == (2, 6)
@@ -180,7 +178,7 @@ def test_windows_by_hand(loader: Loader) -> None:
             met.add(which)
             first = 7 * (number - which * counts[0])
             flight = flights[which]
-            inputs = (dataset.features(flight)[first : first + 40] - center) / spread
+            inputs = (fleet.features(flight)[first : first + 40] - center) / spread
             torch.testing.assert_close(batch.data.inputs[r, n].double(), inputs, rtol=1e-5, atol=1e-5)
             assert batch.data.truth[r, n].tolist() == [flight[name][first + 39] for name in HIDDEN]
             for h in range(10):
@@ -275,27 +273,23 @@ def test_scales_see_training_flights_alone(
         assert torch.equal(a.spread, b.spread) != seen
 
 
-def rows(flights: FlightDataset | DiskDataset, name: str) -> Tensor:
-    return flights._read(name, 0, flights.rows) if isinstance(flights, DiskDataset) else getattr(flights, name)
-
-
 @pytest.mark.parametrize("loader", LOADERS)
 def test_flights_are_split_and_scaled(loader: Loader) -> None:
     sets = load_split(SMALL, CPU, loader)
     assert [len(group) for group in GROUPS] == [2, 1, 1]
     for name, group in zip(("training", "validation", "test"), GROUPS, strict=True):
-        expected = dataset.concatenate([FLIGHTS[number] for number in sorted(group)])
+        expected = fleet.concatenate([FLIGHTS[number] for number in sorted(group)])
         flights = getattr(sets, name)
         assert torch.equal(flights.bounds, expected.bounds)
-        assert torch.equal(rows(flights, "truth"), expected.truth)
-        assert torch.equal(rows(flights, "tracking_error"), expected.tracking_error)
+        assert torch.equal(flights.truth, expected.truth)
+        assert torch.equal(flights.tracking_error, expected.tracking_error)
         if name == "training":
             check_scales(sets, expected)
         if name == "training" and loader != "per_item":
             normal = (expected.inputs - sets.inputs.center) / sets.inputs.spread
-            torch.testing.assert_close(rows(flights, "inputs"), normal, rtol=1e-6, atol=1e-6)
+            torch.testing.assert_close(flights.inputs, normal, rtol=1e-6, atol=1e-6)
         else:
-            assert torch.equal(rows(flights, "inputs"), expected.inputs)
+            assert torch.equal(flights.inputs, expected.inputs)
 
 
 def check_scales(sets: DataSplit, training: FlightDataset) -> None:
@@ -313,7 +307,7 @@ def test_less_is_used_of_the_training_flights_alone(loader: Loader) -> None:
     assert half.training.bounds.tolist() == [0, count]
     assert len(every.training.bounds) == 3
     for name in ("validation", "test"):
-        assert torch.equal(rows(getattr(half, name), "inputs"), rows(getattr(every, name), "inputs"))
+        assert torch.equal(getattr(half, name).inputs, getattr(every, name).inputs)
 
 
 def test_flights_are_not_made_twice_for_other_windows() -> None:
@@ -403,7 +397,7 @@ def test_memory_refused_midway_is_reported(
     def refused(flights: object) -> FlightDataset:
         raise error
 
-    monkeypatch.setattr(dataset, "concatenate", refused)
+    monkeypatch.setattr(fleet, "concatenate", refused)
     with pytest.raises((ResourceError, ValueError)) as refusal:
         new_source(loader)
     reason = {MemoryError: "no room", RuntimeError: "CUDA out of memory. Tried"}.get(type(error))

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,11 +12,23 @@ from jaxtyping import Float64, Shaped
 from uavlab.core.errors import ConfigError
 from uavlab.core.text import one_line
 from uavlab.storage.files import write_text
-from uavlab.telemetry.logs.columns import COLUMNS, FORCE, INPUTS, QUATERNION, TIME, UNITS, Column, convert, guess_unit
+from uavlab.telemetry.logs.columns import (
+    COLUMNS,
+    FORCE,
+    INPUTS,
+    MOTORS,
+    QUATERNION,
+    TIME,
+    UNITS,
+    Column,
+    ColumnMap,
+    Entry,
+    fitting_units,
+    read_column_map,
+)  # fmt: skip
 from uavlab.telemetry.logs.log import Log, build_log, duration, read_raw
-from uavlab.telemetry.logs.mapping import MOTORS, TOPICS, ColumnMap, Entry, read_column_map, read_vehicle, usual_map
 from uavlab.telemetry.logs.raw import RawLog, draft_command
-from uavlab.telemetry.logs.ulog_reader import is_ulog
+from uavlab.telemetry.logs.ulog import TOPICS, is_ulog, read_vehicle, usual_map
 
 HEAD = """\
 # Drafted from {source}. Each line is a guess: correct it, then use it by --mapping.
@@ -126,23 +138,18 @@ def _guess_table(raw: RawLog) -> Iterator[Guess]:
 
 
 def _guess(column: Column, field: Field, values: dict[str, Float64[np.ndarray, " T"]]) -> Guess:
-    ends = np.array([values[column.name].min(), values[column.name].max()])
-    known, extent = UNITS[column.unit], f"{ends[0]:g} to {ends[1]:g}"
+    numbers, known = values[column.name], UNITS[column.unit]
+    extent, fitting = f"{numbers.min():g} to {numbers.max():g}", fitting_units(numbers, column)
     unit = field.unit or _unit(column.name, values)
     if unit not in known:
         reason = f"{extent}, unit {unit or 'unknown'}; known units: {', '.join(known)}"
         return Guess(column.name, field.name, column.unit, reason, sure=False)
-    fitting = [other for other in known if _fits(convert(ends, other, column), column)]
     problem = "" if unit in fitting else f", outside {column.low:g} to {column.high:g} {column.unit}"
     rest = [other for other in fitting if known[other] != known[unit]]
     if rest and not field.unit and column.name not in (TIME.name, *FORCE):
         problem += f"; others would fit, too: {', '.join(rest)}"
     reason = f"unit by its {'name' if field.unit else 'values'}, {extent}{problem}"
     return Guess(column.name, field.name, unit, reason, unit in fitting)
-
-
-def _fits(ends: Float64[np.ndarray, "2"], column: Column) -> bool:
-    return bool(column.low <= ends[0] and ends[1] <= column.high)
 
 
 def _unit(name: str, values: dict[str, Float64[np.ndarray, " T"]]) -> str:
@@ -158,7 +165,7 @@ def _unit(name: str, values: dict[str, Float64[np.ndarray, " T"]]) -> str:
     if COLUMNS[name].unit in USUAL:
         low, high = USUAL[COLUMNS[name].unit]
         return next((unit for unit, scale in units.items() if low <= largest * scale.factor <= high), "")
-    return guess_unit(float(finite.min()), float(finite.max()), COLUMNS[name])
+    return next(iter(fitting_units(finite, COLUMNS[name])), "")
 
 
 def _field(name: str) -> Field:
@@ -207,9 +214,6 @@ def _column(field: Field, fields: Sequence[Field]) -> str:
     return prefix + columns[axis]
 
 
-WINDS = ("wind", "wind_estimate")  # topics: estimates of a filter; described, but never used as truth
-
-
 def describe(path: Path, mapping: Path | None = None) -> dict[str, Any]:
     """Describe a log by JSON values: what it is, rates by topic (or ``table``), columns, and what is missing.
 
@@ -224,17 +228,14 @@ def describe(path: Path, mapping: Path | None = None) -> dict[str, Any]:
     foreign = column_map is None and not any(map(raw.find, fields))
     note = f"no column of a flight found: write a mapping: {draft_command(raw.source)}, see docs/telemetry.md"
     log = Log(raw.source, {}, (*raw.notes, note)) if foreign else build_log(raw, column_map)
+    signals, used = log.columns.items(), {signal.field for signal in log.columns.values()}
     columns = [
-        {
-            **{"name": name, "field": signal.field, "unit": COLUMNS[name].unit},
-            **_figures(signal.values),
-            "rate_hz": mean_rate(signal.time),
-        }
-        for name, signal in log.columns.items()
+        _row(name, signal.field, COLUMNS[name].unit, signal.values, mean_rate(signal.time)) for name, signal in signals
     ]
     if table or foreign:
-        columns += _other_fields(raw, {signal.field for signal in log.columns.values()})
-    times = {signal.group.name or "table": signal.time for signal in log.columns.values()}
+        groups = [(group, name) for group in raw.groups.values() for name in group.fields if name not in used]
+        columns += [_row(None, group.full_name(name), None, group.fields[name], None) for group, name in groups]
+    times = {signal.group.name or "table": signal.time for _, signal in signals}
     times |= {name: group.time for name, group in raw.groups.items() if group.time is not None and len(group.time)}
     return {
         "file": raw.source,
@@ -243,7 +244,6 @@ def describe(path: Path, mapping: Path | None = None) -> dict[str, Any]:
         "rates_hz": {name: mean_rate(time) for name, time in times.items()},
         "columns": columns,
         "missing": [name for name in INPUTS if name not in log.columns],
-        "winds": list(_winds(raw)),
         "others": list(raw.others),
         "facts": {**raw.facts, **({} if table else {"vehicle": str(read_vehicle(raw))})},
         "notes": list(log.notes),
@@ -265,22 +265,11 @@ def mean_rate(time: Float64[np.ndarray, " T"]) -> float:
     return round((len(time) - 1) / duration, 3) if duration > 0 else 0.0
 
 
-def _other_fields(raw: RawLog, used: Collection[str]) -> Iterator[dict[str, Any]]:
-    for group in raw.groups.values():
-        for name, values in group.fields.items():
-            if name not in used:
-                yield {"name": None, "field": group.full_name(name), "unit": None, **_figures(values), "rate_hz": None}
-
-
-def _winds(raw: RawLog) -> Iterator[dict[str, Any]]:
-    for topic in WINDS:
-        for axis in ("windspeed_north", "windspeed_east"):
-            if (place := raw.find(f"{topic}.{axis}")) is not None:
-                yield {"field": f"{topic}.{axis}", "unit": "m/s", **_figures(place[0].fields[place[1]])}
-
-
-def _figures(values: Shaped[np.ndarray, " T"]) -> dict[str, Any]:
-    """Return rows, least and largest value, and the share of NaN."""
-    finite = values[np.isfinite(values)]
+def _row(
+    name: str | None, field: str, unit: str | None, values: Shaped[np.ndarray, " T"], rate: float | None
+) -> dict[str, Any]:
+    """Describe a field: its rows, least and largest value, and the share of NaN."""
+    finite, nan = values[np.isfinite(values)], float(np.isnan(values).mean()) if len(values) else 0.0
     low, high = (float(finite.min()), float(finite.max())) if len(finite) else (None, None)
-    return {"rows": len(values), "min": low, "max": high, "nan": float(np.isnan(values).mean()) if len(values) else 0.0}
+    figures = {"rows": len(values), "min": low, "max": high, "nan": nan}
+    return {"name": name, "field": field, "unit": unit, **figures, "rate_hz": rate}

@@ -22,7 +22,6 @@ from uavlab.core.text import one_line
 from uavlab.storage.files import open_regular
 
 LARGEST = 2**30  # bytes of a log, compressed or not
-MOST_COLUMNS = 2000
 LISTED = 20  # names in one message
 
 
@@ -93,18 +92,6 @@ def require_size(path: Path | str, size: int, what: str = "") -> None:
     """Refuse a log of more than ``LARGEST`` bytes by a FileError; ``what`` describes these bytes."""
     if size > LARGEST:
         raise FileError(f"{path}: {size:,} bytes{what}; at most {LARGEST:,} are read. Cut the log into parts.")
-
-
-def require_columns(path: Path, count: int, what: str = "columns") -> None:
-    """Refuse a table of more than ``MOST_COLUMNS`` columns by a FileError."""
-    if count > MOST_COLUMNS:
-        raise FileError(f"{path}: {count:,} {what}; at most {MOST_COLUMNS:,} are read.")
-
-
-def require_rows(path: Path, count: int, none: str = "0 rows") -> None:
-    """Refuse a table of fewer than two rows by a FileError; ``none`` describes one without rows."""
-    if count < 2:
-        raise FileError(f"{path}: {'1 row' if count else none}; at least 2 rows are needed.")
 
 
 def draft_command(source: str) -> str:

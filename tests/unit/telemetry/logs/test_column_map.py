@@ -5,14 +5,13 @@ from pathlib import Path
 import pytest
 
 from uavlab.core.errors import ConfigError
-from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, TRUTH, check_unit
-from uavlab.telemetry.logs.mapping import MOTORS, PLAIN, PX4, Entry, read_column_map
+from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, MOTORS, PLAIN, TRUTH, Entry, check_unit, read_column_map
+from uavlab.telemetry.logs.ulog import PX4
 
 
 def test_a_mapping_is_read(tmp_path: Path) -> None:
     path = tmp_path / "m.yaml"
     path.write_text(
-        "rate: 100\n"
         "columns:\n"
         "  y: vehicle_local_position.x\n"  # YAML 1.1 would read `true: ...`
         "  p: {from: gyro, unit: deg/s}\n"
@@ -30,8 +29,7 @@ def test_a_mapping_is_read(tmp_path: Path) -> None:
     assert mapping.fields == ["vehicle_local_position.x", "gyro", "w", "actuator_outputs#1.output[0]"]
 
 
-LINES = "{}: expected `columns:` and under it lines `column: field of the file`."
-RATE = "{}: rate: expected a number of Hz above 0 and up to 2000, got "
+LINES = "{}: expected `columns:` alone, and under it lines `column: field of the file`."
 REFUSED = [
     ("", LINES),
     ("columns:", LINES),
@@ -39,13 +37,7 @@ REFUSED = [
     ("- x", LINES),
     ("x: y", LINES),
     ("columns: [x]", LINES),
-    ("colums: {x: y}\ncolumns: {x: y}", "{}: unknown key 'colums' (did you mean 'columns'?)."),
-    ("rate: 0\ncolumns: {x: y}", RATE + "0."),
-    ("rate: -1\ncolumns: {x: y}", RATE + "-1."),
-    ("rate: .nan\ncolumns: {x: y}", RATE + "nan."),
-    ("rate: 1e9\ncolumns: {x: y}", RATE + "1000000000.0."),
-    ("rate: true\ncolumns: {x: y}", RATE + "True."),
-    ("rate: fast\ncolumns: {x: y}", RATE + "'fast'."),
+    ("colums: {x: y}\ncolumns: {x: y}", LINES),
     (
         "columns: {motor1: y}",
         "{}: unknown column 'motor1' (did you mean 'motor_1'?). Known columns: " + ", ".join(COLUMNS) + ".",
@@ -55,7 +47,7 @@ REFUSED = [
     ("columns: {x: {unit: m}}", "{}: columns.x: expected the name of a field, got None."),
     (
         "columns: {x: {form: a}}",
-        "{}: columns.x: unknown key 'form' (did you mean 'from'?). Known: from, unit, unknown, blank.",
+        "{}: columns.x: unknown key 'form' (did you mean 'from'?). Known keys: from, unit, unknown, blank.",
     ),
     (
         "columns: {x: {from: a, unit: inch}}",
@@ -64,7 +56,7 @@ REFUSED = [
     ("columns: {x: {from: a, blank: zero}}", "{}: columns.x: blank: expected a number, got 'zero'."),
     ("columns: {x: {from: a, unknown: true}}", "{}: columns.x: unknown: expected a number, got True."),
     ("columns: {x: !!python/name:os.system a}", None),
-    ("rate: 1\ncolumns: [", None),
+    ("\ncolumns: [", None),
     (
         b"columns: {x: \xff}",
         "{}: not readable: 'utf-8' codec can't decode byte 0xff in position 13: invalid start byte.",
@@ -88,12 +80,6 @@ def test_a_wrong_mapping_is_refused(tmp_path: Path, content: str | bytes, messag
 def test_a_mapping_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"m\.yaml: not readable: No such file or directory\.$"):
         read_column_map(tmp_path / "m.yaml")
-
-
-@pytest.mark.parametrize("rate", ["0.1", "100", "2000.0", ""])
-def test_rates_that_can_be(tmp_path: Path, rate: str) -> None:
-    (tmp_path / "m.yaml").write_text(f"rate: {rate}\ncolumns: {{x: y}}")
-    assert read_column_map(tmp_path / "m.yaml").columns == {"x": (Entry("y"),)}
 
 
 def test_the_built_in_mappings_are_sound() -> None:

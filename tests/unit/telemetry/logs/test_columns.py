@@ -16,7 +16,7 @@ from uavlab.telemetry.logs.columns import (
     UNITS,
     check_unit,
     convert,
-    guess_unit,
+    fitting_units,
 )
 
 
@@ -108,8 +108,11 @@ def test_a_wrong_unit_is_refused(unit: str, column: str, message: str) -> None:
 
 
 def test_the_unit_that_was_meant_is_guessed() -> None:
-    assert guess_unit(-300, 410, COLUMNS["p"]) == "deg/s"
-    assert guess_unit(10_800, 12_600, COLUMNS["voltage"]) == "mV"
-    assert guess_unit(1000, 1950, COLUMNS["motor_1"]) == "us"
-    assert guess_unit(0, 98, COLUMNS["motor_1"]) == "%"
-    assert guess_unit(0, 1e12, COLUMNS["vx"]) == ""
+    for name, ends, units in (
+        ("p", (-300, 410), ["deg/s", "mrad/s"]),
+        ("voltage", (10_800, 12_600), ["mV"]),
+        ("motor_1", (900, 1950), ["us"]),
+        ("motor_1", (0, 98), ["%"]),
+        ("vx", (0, 1e12), []),
+    ):
+        assert fitting_units(np.array([np.nan, *ends, 0.5 * sum(ends)]), COLUMNS[name]) == units

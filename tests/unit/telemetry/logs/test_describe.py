@@ -33,7 +33,6 @@ def test_a_table(tmp_path: Path) -> None:
             {**left, "field": "temp", "min": 20, "max": 22, "nan": 0.25},
         ],
         "missing": [name for name in INPUTS if name != "vx"],
-        "winds": [],
         "others": ["mode"],
         "facts": {},
         "notes": [],
@@ -65,10 +64,6 @@ def test_topics(tmp_path: Path) -> None:
     assert description["duration_s"] == 1
     assert description["rates_hz"] == {"vehicle_local_position": 10, "cpuload": 0, "wind_estimate": 2}
     assert [row["name"] for row in description["columns"]] == ["x", "y", "z", "vx", "vy", "vz"]
-    assert description["winds"] == [
-        {"field": "wind_estimate.windspeed_north", "unit": "m/s", "rows": 3, "min": 3, "max": 3, "nan": 0},
-        {"field": "wind_estimate.windspeed_east", "unit": "m/s", "rows": 3, "min": -4, "max": -4, "nan": 0},
-    ]
     assert description["facts"]["dropouts"] == {"count": 1, "total_ms": 7, "longest_ms": 7}
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from uavlab.core.errors import ConfigError
+from uavlab.telemetry.logs.columns import read_column_map
 from uavlab.telemetry.logs.draft import describe, draft_mapping
 from uavlab.telemetry.logs.log import read_log
-from uavlab.telemetry.logs.mapping import read_column_map
 
 
 def draft(folder: Path, **columns: object) -> dict[str, tuple[str, str | None]]:

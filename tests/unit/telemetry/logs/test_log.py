@@ -11,10 +11,9 @@ from pyarrow import parquet
 
 from tests.support import ulog_writer
 from uavlab.core.errors import ConfigError, FileError
-from uavlab.telemetry.logs import raw
-from uavlab.telemetry.logs.columns import COLUMNS, INPUTS
+from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, ColumnMap, Entry, read_column_map
 from uavlab.telemetry.logs.log import build_log, read_log, read_raw
-from uavlab.telemetry.logs.mapping import PX4, ColumnMap, Entry, read_column_map
+from uavlab.telemetry.logs.ulog import PX4
 
 TABLE = {"time": [10.0, 10.25, 10.5], "x": [0.0, 1.0, 3.0], "voltage": [15.5, np.nan, 15.25]}
 
@@ -335,10 +334,3 @@ def test_a_column_of_every_kind_is_checked(tmp_path: Path) -> None:
             (tmp_path / "a.csv").write_text(f"time,{name}\n0,0\n0.1,{column.high * 1.5}\n")
             with pytest.raises(FileError, match=rf"a\.csv:3 column '{name}': "):
                 read_log(tmp_path / "a.csv")
-
-
-def test_columns_that_are_wider_than_in_their_file_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    np.savez(tmp_path / "a.npz", time=np.arange(1000.0), x=np.zeros(1000, np.int8), y=np.zeros(1000, np.int8))
-    monkeypatch.setattr(raw, "LARGEST", 15_000)
-    with pytest.raises(FileError, match=r"a\.npz: 16,000 bytes as columns of float64; at most 15,000 are read\."):
-        read_log(tmp_path / "a.npz")

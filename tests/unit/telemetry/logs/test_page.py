@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, UNITS
+from uavlab.telemetry.logs.columns import COLUMNS, INPUTS, UNITS, read_column_map
 from uavlab.telemetry.logs.log import read_log
-from uavlab.telemetry.logs.mapping import read_column_map
 
 PAGE = (Path(__file__).parents[4] / "docs" / "telemetry.md").read_text()
 

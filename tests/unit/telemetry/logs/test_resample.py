@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 
 from tests.support import ulog_writer
-from uavlab.core.errors import ConfigError, FileError
-from uavlab.telemetry import flights as module
-from uavlab.telemetry.flights import resample
-from uavlab.telemetry.logs.log import Log, Signal, read_log
+from uavlab.core.errors import FileError
+from uavlab.telemetry.logs.log import Log, Signal, read_log, resample
 from uavlab.telemetry.logs.raw import Group
 
 NAN = float("nan")
@@ -164,13 +162,6 @@ def test_a_missing_column_tells_why(tmp_path: Path) -> None:
         FileError, match=r"no column 'current' \(current: no value in battery_status\.current_a\); expe"
     ):
         resample(read_log(tmp_path / "a.ulg"), 100, ["x", "current"])
-
-
-def test_too_many_rows_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_VALUES", 10)
-    assert fly(log(x=([0, 0.9], [0, 1])), 10)["x"].shape == (10,)
-    with pytest.raises(ConfigError, match=r"^a\.ulg: 11 rows of 1 columns; resample at a lower rate or in parts\.$"):
-        fly(log(x=([0, 1], [0, 1])), 10)
 
 
 def test_a_log_becomes_a_flight(tmp_path: Path) -> None:

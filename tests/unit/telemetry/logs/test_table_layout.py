@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.telemetry.logs.test_csv_reader import PLAIN, fields, read
-from uavlab.telemetry.logs.csv_reader import find_layout
+from uavlab.telemetry.logs.tables import find_layout
 
 HEADERS = [
     ('"Product","Blackbox"\n"looptime","125"\n\n"time","x"\n', ("header is line 4, 2 lines above it skipped",)),

@@ -9,10 +9,9 @@ import pytest
 from tests.support import ulog_writer
 from tests.support.ulog_writer import STAMP, Topic
 from uavlab.core.errors import FileError
-from uavlab.telemetry.flights import resample
+from uavlab.telemetry.logs.columns import read_column_map
 from uavlab.telemetry.logs.draft import describe, draft_mapping
-from uavlab.telemetry.logs.log import Log, read_log
-from uavlab.telemetry.logs.mapping import read_column_map
+from uavlab.telemetry.logs.log import Log, read_log, resample
 
 MOTORS = ("motor_1", "motor_2", "motor_3", "motor_4")
 PULSES = {1100: 0.1, 1200: 0.2, 1300: 0.3, 1400: 0.4}

@@ -1,104 +1,133 @@
-"""Column maps: which fields of a file are the columns of a flight, and their units; read from YAML, or built in.
+"""ULog, the logs of PX4: a reader by pyulog, the usual topics, and the motors of a vehicle.
 
-```yaml
-columns:
-  x: vehicle_local_position.x
-  p: {from: gyro_x, unit: deg/s}
-  current: {from: amps, unit: mA, unknown: -1}     # the number that marks a missing value
-  motor_1: {from: "actuator_outputs.output[0]", unit: us, blank: 0}  # the number that replaces missing values
-```
-
-A key ``rate`` (Hz) beside ``columns`` is checked but not used: logs are resampled to the rate of simulated flights.
+Each topic is a group, ``topic#1`` its second instance. pyulog skips damage silently, so ``_scan`` first goes through
+all messages. A message is its length (2 bytes), its kind (1 byte) and that many bytes. After a crash, a vehicle may
+have appended data at offsets that the first message lists; the incomplete message before such an offset does not count
+as damage.
 
 Outputs of a plane may move ailerons: they are motors where a topic lists motors alone, ``actuator_motors``, or where a
 vehicle has rotors alone. Each driver logs its outputs as an instance of their topic.
 
-Source: MAV_TYPE of MAVLink's common messages; CA_AIRFRAME in PX4's reference of parameters.
+Sources: the ULog file format, as PX4's developer guide describes it; MAV_TYPE of MAVLink's common messages;
+CA_AIRFRAME in PX4's reference of parameters.
 """
 
+import contextlib
+import io
+import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Shaped
 
-from uavlab.core.errors import ConfigError
-from uavlab.core.text import quote, suggest, yaml_value
-from uavlab.storage.files import read_regular
-from uavlab.telemetry.logs.columns import COLUMNS, FORCE, INPUTS, QUATERNION, check_unit
-from uavlab.telemetry.logs.raw import Group, RawLog, draft_command
+from uavlab.core.errors import FileError
+from uavlab.core.extras import require
+from uavlab.core.text import one_line
+from uavlab.telemetry.logs.columns import FORCE, MOTORS, PLAIN, QUATERNION, ColumnMap, Entry
+from uavlab.telemetry.logs.raw import Group, RawLog, draft_command, open_log
 
-LARGEST_FILE = 50_000  # bytes of a column map
-FASTEST = 2000.0  # Hz
-KEYS = ("from", "unit", "unknown", "blank")
-
-
-@dataclass(frozen=True)
-class Entry:
-    """The field of a column."""
-
-    field: str  # full name, ``topic.field`` or ``topic#1.field`` for ULog
-    unit: str | None = None  # of the field; None for the column's own
-    unknown: float | None = None  # number that marks a missing value
-    blank: float | None = None  # number that replaces missing values (NaN)
+MAGIC = b"ULog\x01\x12\x35"
+HEADER = 16  # bytes before the first message
+LEAST_DATA = 10  # bytes of a message of data: its topic's number, and a time
+FACTS = {"sys_name": "system", "ver_hw": "hardware", "ver_sw": "software"}
+"""Keys of a log's information messages, and their names in ``RawLog.facts``."""
 
 
-@dataclass(frozen=True)
-class ColumnMap:
-    """The fields of all columns."""
-
-    source: str  # file of the map; empty for the built-in maps
-    columns: Mapping[str, tuple[Entry, ...]]  # by column; the first entry that a file has is used
-
-    @property
-    def fields(self) -> list[str]:
-        """Full names of all fields."""
-        return [entry.field for entries in self.columns.values() for entry in entries]
+def is_ulog(path: Path) -> bool:
+    """Return whether a file begins with the magic bytes of ULog; raise a FileError if it is not readable."""
+    with open_log(path) as handle:
+        return handle.read(len(MAGIC)) == MAGIC
 
 
-def read_column_map(path: Path) -> ColumnMap:
-    """Read a column map from a YAML 1.2 file."""
+def read_ulog(path: Path) -> RawLog:
+    """Read a ULog file; a damaged one is refused by a FileError."""
+    require("telemetry", str(path), "pyulog")
+    from pyulog import ULog
+
+    with open_log(path) as handle:
+        raw = handle.read()
+    if not raw.startswith(MAGIC):
+        raise FileError(f"{path}: not a ULog file; one begins with the bytes {MAGIC.hex(' ')}.")
+    rows, parts, problem = _scan(raw)
+    if problem:
+        raise FileError(f"{path}: {problem}; copy the log again.")
+    output = io.StringIO()
     try:
-        text = read_regular(path, LARGEST_FILE).decode("utf-8-sig")
-    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a null character in the path
-        raise ConfigError(f"{path}: not readable: {getattr(error, 'strerror', None) or error}.") from error
-    value = yaml_value(text, str(path), lines=True)
-    if not isinstance(value, dict) or not isinstance(value.get("columns"), dict) or not value["columns"]:
-        raise ConfigError(f"{path}: expected `columns:` and under it lines `column: field of the file`.")
-    for key in value:
-        if key not in ("rate", "columns"):
-            raise ConfigError(f"{path}: unknown key {quote(key)}{suggest(str(key), ('rate', 'columns'))}.")
-    rate = value.get("rate")
-    if rate is not None and not (_is_number(rate) and 0 < rate <= FASTEST):
-        raise ConfigError(f"{path}: rate: expected a number of Hz above 0 and up to {FASTEST:g}, got {quote(rate)}.")
-    for name in value["columns"]:
-        if name not in COLUMNS:
-            close = suggest(str(name), COLUMNS)
-            raise ConfigError(f"{path}: unknown column {quote(name)}{close}. Known columns: {', '.join(COLUMNS)}.")
-    entries = {name: (_entry(f"{path}: columns.{name}", name, entry),) for name, entry in value["columns"].items()}
-    return ColumnMap(str(path), entries)
+        with contextlib.redirect_stdout(output):
+            log = ULog(io.BytesIO(raw))
+        for topic in log.data_list:
+            if "timestamp" not in topic.data or topic.data["timestamp"].dtype != np.uint64:
+                raise ValueError(f"topic {topic.name!r} has no timestamp of type uint64_t")
+    except MemoryError:
+        raise
+    except Exception as error:  # a parser of unknown bytes may raise any
+        reason = one_line(f"{type(error).__name__}: {error}")[:200]
+        raise FileError(f"{path}: not readable as ULog: {reason}; copy the log again.") from error
+    if (read := sum(len(topic.data["timestamp"]) for topic in log.data_list)) != rows or log.file_corruption:
+        problem = f"{read:,} of {rows:,} messages of data could be read" if read != rows else "damaged inside"
+        raise FileError(f"{path}: {problem}; copy the log again, or export what is left of it (ulog2csv).")
+    groups, notes = _groups(path, log)
+    notes += [f"pyulog: {line}" for line in dict.fromkeys(output.getvalue().splitlines())]
+    numbers = {name: value for name, value in log.initial_parameters.items() if isinstance(value, int | float)}
+    parameters = {name: float(value) for name, value in numbers.items() if np.isfinite(value)}
+    return RawLog(str(path), "ulog", groups, (), _facts(log, parts), tuple(notes), parameters)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _groups(path: Path, log: Any) -> tuple[Mapping[str, Group], list[str]]:
+    groups: dict[str, Group] = {}
+    notes = []
+    for topic in log.data_list:
+        name = topic.name + (f"#{topic.multi_id}" if topic.multi_id else "")
+        if name in groups:
+            notes.append(f"{name} is there twice; its first part is used")
+            continue
+        time = (topic.data["timestamp"] - np.uint64(log.start_timestamp)).astype(np.int64) / 1e6
+        fields = {field: values for field, values in topic.data.items() if field != "timestamp"}
+        groups[name] = Group(name, f"{path} {name}", {**fields, "timestamp": topic.data["timestamp"]}, time)
+    return groups, notes
 
 
-def _entry(where: str, name: str, value: Any) -> Entry:
-    options = value if isinstance(value, dict) else {"from": value}
-    for key in options:
-        if key not in KEYS:
-            raise ConfigError(f"{where}: unknown key {quote(key)}{suggest(str(key), KEYS)}. Known: {', '.join(KEYS)}.")
-    field, unit, unknown, blank = map(options.get, KEYS)
-    if not isinstance(field, str) or not field:
-        raise ConfigError(f"{where}: expected the name of a field, got {quote(field)}.")
-    if unit is not None:
-        check_unit(str(unit), COLUMNS[name], where)
-    for key, number in (("unknown", unknown), ("blank", blank)):
-        if number is not None and not _is_number(number):
-            raise ConfigError(f"{where}: {key}: expected a number, got {quote(number)}.")
-    return Entry(field, None if unit is None else str(unit), unknown, blank)
+def _facts(log: Any, parts: int) -> dict[str, Any]:
+    info = log.msg_info_dict
+    facts: dict[str, Any] = {name: one_line(str(info[key])) for key, name in FACTS.items() if key in info}
+    with contextlib.suppress(TypeError):  # the file may hold a release of any type
+        if release := log.get_version_info_str():
+            facts["release"] = release
+    gaps = [dropout.duration for dropout in log.dropouts]
+    facts["dropouts"] = {"count": len(gaps), "total_ms": sum(gaps), "longest_ms": max(gaps, default=0)}
+    facts["appended_parts"] = parts
+    return facts
+
+
+def _scan(raw: bytes) -> tuple[int, int, str]:
+    """Return the messages of data in a file, its appended parts, and its first damage, empty if it is intact."""
+    size, at, rows = len(raw), HEADER, 0
+    ends = [*(offset for offset in _appended(raw) if offset < size), size]
+    for end in ends:
+        while at < end:
+            length, kind = struct.unpack_from("<HB", raw, at) if at + 3 <= end else (size, 0)
+            after = at + 3 + length
+            if after > end:
+                if end == size:
+                    return rows, len(ends) - 1, "cut off in the middle of a message"
+                break
+            if length == 0 or not 65 <= kind <= 90 or (kind == ord("D") and length < LEAST_DATA):
+                return rows, len(ends) - 1, f"damaged at byte {at:,}"
+            rows += kind == ord("D")
+            at = after
+        at = end
+    return rows, len(ends) - 1, ""
+
+
+def _appended(raw: bytes) -> list[int]:
+    """Read the offsets of appended data from the first message, if it holds them."""
+    if len(raw) < HEADER + 43 or raw[HEADER + 2 : HEADER + 3] != b"B" or not raw[HEADER + 11] & 1:
+        return []
+    offsets = [offset for offset in struct.unpack_from("<3Q", raw, HEADER + 19) if offset]
+    return offsets if offsets == sorted(set(offsets)) and offsets[0] > HEADER else []
 
 
 def _entries(columns: Sequence[str], unit: str, *fields: str) -> dict[str, tuple[Entry, ...]]:
@@ -108,9 +137,6 @@ def _entries(columns: Sequence[str], unit: str, *fields: str) -> dict[str, tuple
         for n, name in enumerate(columns)
     }
 
-
-PLAIN = ColumnMap("", {name: (Entry(name),) for name in COLUMNS})
-"""Fields named like columns."""
 
 _SETPOINT, _POSITION = "vehicle_local_position_setpoint.{name}", "vehicle_local_position.{name}"
 PX4 = ColumnMap(
@@ -130,7 +156,6 @@ PX4 = ColumnMap(
 """Topics that PX4 logs by default, but motors, see ``usual_map``; raw sensors, which all firmware logs at full rate,
 come before filtered values."""
 
-MOTORS = [name for name in INPUTS if name.startswith("motor_")]
 TOPICS = {"actuator_motors": Entry("control", "share", blank=0.0), "actuator_outputs": Entry("output", "us")}
 """Arrays with motors, the preferred first; NaN disarms a motor."""
 ROTORS = {"tricopter": 3, "quadrotor": 4, "hexarotor": 6, "octorotor": 8, "decarotor": 10, "dodecarotor": 12}

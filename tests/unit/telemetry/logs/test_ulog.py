@@ -1,7 +1,7 @@
 """ULog files are read topic by topic; damage that pyulog skips is found by a walk through the messages."""
 
+import re
 import struct
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +10,10 @@ import pyulog
 
 from tests.support import ulog_writer
 from uavlab.core.errors import FileError
-from uavlab.telemetry.logs import ulog_reader
 from uavlab.telemetry.logs.draft import describe
-from uavlab.telemetry.logs.log import read_log, read_raw
+from uavlab.telemetry.logs.log import read_raw
 from uavlab.telemetry.logs.raw import RawLog
-from uavlab.telemetry.logs.ulog_reader import MOST_FIELDS, walk
+from uavlab.telemetry.logs.ulog import is_ulog
 
 
 def write(folder: Path, raw: bytes) -> str:
@@ -65,54 +64,12 @@ def test_what_pyulog_prints_is_a_note(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 MISSION = "mission", ulog_writer.STAMP | {"seq": "int32_t"}, [[1_194_000_000, 0]]  # stamped long after the flight
-NAMES = ["part.ulg", "my log.ulg", "-c.ulg", "it's $(touch made).ulg", "part.intact.ulg"]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_command_for_what_is_left_writes_a_new_file(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    topics = (*MISSION[:2], []), ulog_writer.position(), ulog_writer.sensors()
-    start = ulog_writer.ulog(*((topic, fields, []) for topic, fields, _ in topics))
-    raw = start + ulog_writer.row(0, MISSION[1], MISSION[2][0]) + ulog_writer.ulog(*topics)[len(start) :]
-    path, cut = Path(name), raw[:-50]
-    path.write_bytes(cut)
-    with pytest.raises(FileError) as refusal:
-        read_log(path)
-    message, _, command = str(refusal.value).partition(": (")
-    assert message.startswith(f"{path}: cut off in the middle of a message; copy the log again, or use what is left: ")
-    subprocess.run(["sh", "-c", f"({command}"], check=True)
-    (part,) = set(tmp_path.iterdir()) - {tmp_path / name}
-    assert (path.read_bytes(), part.read_bytes()) == (cut, raw[: part.stat().st_size])
-    assert 0 < len(cut) - part.stat().st_size < 50
-    seconds = describe(part)["duration_s"]
-    assert message.endswith(f"first {seconds:.1f} s ({part.stat().st_size:,} of {len(cut):,} bytes) are intact")
-    part.write_text("mine")
-    assert subprocess.run(["sh", "-c", f"({command}"], capture_output=True).returncode  # it exists
-    assert part.read_text() == "mine"
-
-
-@pytest.mark.parametrize(("name", "lost"), [("part.ulg", "part.ulg"), ("my log.ulg", "log.ulg")])
-def test_a_command_without_quotes_onto_a_fixed_name_is_caught(tmp_path: Path, name: str, lost: str) -> None:
-    for each in {name, lost}:
-        (tmp_path / each).write_bytes(b"0123456789")
-    subprocess.run(["sh", "-c", f"head -c 5 {name} > {lost}"], cwd=tmp_path, capture_output=True)
-    assert (tmp_path / lost).read_bytes() != b"0123456789"
 
 
 def test_a_stamp_of_another_topic_does_not_make_the_flight_longer(tmp_path: Path) -> None:
     raw = ulog_writer.ulog(MISSION, ulog_writer.position(), ulog_writer.sensors())
     assert pyulog.ULog(write(tmp_path, raw)).last_timestamp - ulog_writer.START == 1_194_000_000  # the longer one
     assert describe(tmp_path / "a.ulg")["duration_s"] == 1.0
-    with pytest.raises(FileError, match=r"use what is left: the first 1\.0 s"):
-        read_log(Path(write(tmp_path, raw + bytes(9))))
-
-
-def test_what_holds_no_flight_is_not_offered(tmp_path: Path) -> None:
-    raw = ulog_writer.ulog(("cpuload", ulog_writer.STAMP | {"load": "float"}, [[0, 1], [10**6, 1]]))
-    with pytest.raises(FileError, match=r"damaged at byte \d+; copy the log again: no flight before that\.$"):
-        read(tmp_path, raw + bytes(9))
 
 
 def test_a_start_that_cannot_be_is_no_overflow(tmp_path: Path) -> None:
@@ -125,16 +82,15 @@ OTHER = ulog_writer.STAMP | {"x": "float", "y": "float"}
 AGAIN = "copy the log again, or export what is left of it (ulog2csv)."
 REFUSED = [
     (b"time,x\n0,1\n", "{}: not a ULog file; one begins with the bytes 55 4c 6f 67 01 12 35."),
-    (ulog_writer.header()[:12], "{}: cut off within its header; copy the log again: no flight before that."),
     (
-        ulog_writer.header() + b"\x09",
-        "{}: cut off in the middle of a message; copy the log again: no flight before that.",
+        ulog_writer.header()[:12],
+        "{}: not readable as ULog: ULogException: Invalid file format (Header too short); copy the log again.",
     ),
+    (ulog_writer.header() + b"\x09", "{}: cut off in the middle of a message; copy the log again."),
+    (ulog_writer.old()[:-1], "{}: cut off in the middle of a message; copy the log again."),
     (
         ulog_writer.old() + bytes(512),  # as a card leaves it when power is lost
-        f"{{}}: damaged at byte {len(ulog_writer.old()):,}; copy the log again, or use what is left: the first 1.0 s "
-        f"({len(ulog_writer.old()):,} of {len(ulog_writer.old()) + 512:,} bytes) are intact: "
-        f"(set -C; head -c {len(ulog_writer.old())} < {{}} > a.intact.ulg)",
+        f"{{}}: damaged at byte {len(ulog_writer.old()):,}; copy the log again.",
     ),
     (
         ulog_writer.ulog(ulog_writer.position(), after=ulog_writer.row(9, ulog_writer.POSITION, [0] * 7)),
@@ -159,7 +115,7 @@ REFUSED = [
     ),
     (
         ulog_writer.header() + ulog_writer.form("a", {"x": "a"}) + ulog_writer.subscribe(0, "a"),
-        "{}: topics with more than 100,000 fields, or formats that hold each other; such a log is not read.",
+        "{}: not readable as ULog: RecursionError: maximum recursion depth exceeded…; copy the log again.",
     ),
 ]
 
@@ -168,7 +124,8 @@ REFUSED = [
 def test_a_bad_log_is_refused(tmp_path: Path, raw: bytes, message: str) -> None:
     with pytest.raises(FileError) as refusal:
         read(tmp_path, raw)
-    assert str(refusal.value) == message.format(*[tmp_path / "a.ulg"] * 2)
+    message = re.escape(message.format(tmp_path / "a.ulg")).replace("…", ".*")
+    assert re.fullmatch(message, str(refusal.value)), refusal.value
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), RecursionError("deep"), struct.error("short"), TypeError("\x1b[2J")])
@@ -211,102 +168,52 @@ def test_ulog_is_known_by_its_first_bytes(tmp_path: Path) -> None:
         ("b", b"U", False),
     ):
         (tmp_path / name).write_bytes(raw)
-        assert ulog_reader.is_ulog(tmp_path / name) is known
+        assert is_ulog(tmp_path / name) is known
 
 
-def test_a_whole_file() -> None:
-    raw = ulog_writer.old()
-    integrity = walk(raw)
-    assert (integrity.whole, integrity.problem, integrity.bomb, integrity.appended) == (len(raw), "", "", ())
-    assert integrity.rows == 11 + 21 + 51 + 11
-
-
-def test_every_cut_is_seen_but_those_between_messages() -> None:
+def test_every_cut_is_seen_but_those_between_messages(tmp_path: Path) -> None:
     raw = ulog_writer.ulog(ulog_writer.position(3))
     ends = {16}
     while max(ends) < len(raw):
         at = max(ends)
         ends.add(at + 3 + int.from_bytes(raw[at : at + 2], "little"))
-    for size in range(7, len(raw)):
-        integrity = walk(raw[:size])
-        if size < 16:
-            assert (integrity.whole, integrity.problem) == (size, "cut off within its header")
-        elif size in ends:
-            assert (integrity.whole, integrity.problem) == (size, "")
+    for size in range(17, len(raw)):
+        if size in ends:
+            assert len(read(tmp_path, raw[:size]).groups) <= 1
         else:
-            expected = max(end for end in ends if end < size), "cut off in the middle of a message"
-            assert (integrity.whole, integrity.problem) == expected
+            with pytest.raises(FileError, match=r"a\.ulg: cut off in the middle of a message; copy the log again\.$"):
+                read(tmp_path, raw[:size])
 
 
 @pytest.mark.parametrize("junk", [bytes(64), b"\x05\0z12345", b"\0\0D", b"\x02\0D\0\0", b"\x09\0D" + bytes(9)])
-def test_damage_is_found_where_it_begins(junk: bytes) -> None:
+def test_damage_is_found_where_it_begins(tmp_path: Path, junk: bytes) -> None:
     raw = ulog_writer.old()
-    integrity = walk(raw + junk + raw[16:])
-    assert (integrity.whole, integrity.problem) == (len(raw), f"damaged at byte {len(raw):,}")
+    with pytest.raises(FileError, match=f"damaged at byte {len(raw):,}; copy the log again"):
+        read(tmp_path, raw + junk + raw[16:])
 
 
 def appended(cut: int) -> bytes:
-    """Two rows, a message of which ``cut`` bytes are lost, and two rows appended after a crash."""
+    """Two rows, one of which ``cut`` bytes are lost, and a report that was appended after a crash."""
     name, fields, rows = ulog_writer.position(5)
     first = ulog_writer.ulog((name, fields, rows[:3]), before=ulog_writer.flags(1))
     offset = len(first) - cut
     first = ulog_writer.ulog((name, fields, rows[:3]), before=ulog_writer.flags(offset))
-    return first[:offset] + b"".join(ulog_writer.row(0, fields, values) for values in rows[3:])
+    return first[:offset] + ulog_writer.info("hardfault", "a report")
 
 
-@pytest.mark.parametrize(("cut", "rows"), [(0, 5), (1, 4), (30, 4)])
-def test_a_message_cut_off_by_a_crash_is_no_loss(cut: int, rows: int) -> None:
+@pytest.mark.parametrize(("cut", "rows"), [(0, 3), (1, 2), (30, 2)])
+def test_a_message_cut_off_by_a_crash_is_no_loss(tmp_path: Path, cut: int, rows: int) -> None:
     raw = appended(cut)
-    integrity = walk(raw)
-    assert (integrity.whole, integrity.problem, integrity.rows) == (len(raw), "", rows)
-    assert len(integrity.appended) == 1
-    assert walk(raw[:-1]).problem == "cut off in the middle of a message"
+    log = read(tmp_path, raw)
+    assert len(log.groups["vehicle_local_position"].time) == rows
+    assert log.facts["appended_parts"] == 1
+    with pytest.raises(FileError, match="cut off in the middle of a message"):
+        read(tmp_path, raw[:-1])
 
 
-def test_impossible_offsets_are_ignored() -> None:
-    raw = ulog_writer.ulog(ulog_writer.position(3), before=ulog_writer.flags(10**9))
-    assert walk(raw).appended == ()
-    assert walk(raw).whole == len(raw)
+def test_impossible_offsets_are_ignored_or_damage(tmp_path: Path) -> None:
+    log = read(tmp_path, ulog_writer.ulog(ulog_writer.position(3), before=ulog_writer.flags(10**9)))
+    assert (log.facts["appended_parts"], len(log.groups["vehicle_local_position"].time)) == (0, 3)
     for offsets in ((300, 200), (4, 200), (200, 200)):
-        raw = ulog_writer.ulog(ulog_writer.position(3), before=ulog_writer.flags(*offsets))
-        assert (walk(raw).appended, walk(raw).whole) == ((), len(raw))
-
-
-def nested(depth: int, count: int) -> bytes:
-    """Formats within formats, ``count`` of each in the one above."""
-    forms = [ulog_writer.form(f"a{n}", {"x": f"a{n + 1}[{count}]"}) for n in range(depth)]
-    return (
-        ulog_writer.header()
-        + b"".join(forms)
-        + ulog_writer.form(f"a{depth}", {"x": "float"})
-        + ulog_writer.subscribe(0, "a0")
-    )
-
-
-def test_messages_beside_data_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    raw = ulog_writer.ulog(ulog_writer.position(9)) + 20 * ulog_writer.dropout(1)  # and one format, one subscription
-    monkeypatch.setattr(ulog_reader, "MOST_OTHERS", 22)
-    assert walk(raw).bomb == ""
-    assert walk(raw + ulog_writer.dropout(1)).bomb == "more than 22 messages beside data"
-
-
-BOMB = f"topics with more than {MOST_FIELDS:,} fields, or formats that hold each other"
-
-
-@pytest.mark.parametrize(
-    ("raw", "bomb"),
-    [
-        (nested(2, 300), ""),
-        (nested(2, 317), BOMB),  # 317 x 317 > 100 000
-        (nested(12, 65535), BOMB),
-        (nested(17, 1), BOMB),  # deeper than any vehicle logs
-        (nested(12, 0), ""),  # what has no length is one
-        (ulog_writer.header() + ulog_writer.form("a", {"x": "a"}) + ulog_writer.subscribe(0, "a"), BOMB),
-        (ulog_writer.header() + ulog_writer.form("a", {"x": "a[0]", "y": "a"}) + ulog_writer.subscribe(0, "a"), BOMB),
-        (ulog_writer.header() + ulog_writer.form("a", {"x": "float[60000]"}) + ulog_writer.subscribe(0, "a"), ""),
-        (ulog_writer.header() + ulog_writer.form("a", {"x": "float[60000]"}) + 2 * ulog_writer.subscribe(0, "a"), BOMB),
-        (ulog_writer.header() + ulog_writer.form("a", {"x": "float[9999999]"}) + ulog_writer.subscribe(0, "b"), ""),
-    ],
-)
-def test_formats_that_exhaust_memory_are_refused(raw: bytes, bomb: str) -> None:
-    assert walk(raw).bomb == bomb
+        with pytest.raises(FileError, match=r"copy the log again, or export what is left of it \(ulog2csv\)\.$"):
+            read(tmp_path, ulog_writer.ulog(ulog_writer.position(3), before=ulog_writer.flags(*offsets)))
