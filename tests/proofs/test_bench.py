@@ -1,15 +1,13 @@
 """Suites and a profile measured for real, with their processes; the unit tests replace what is measured."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.fixtures_config import TINY
-from tests.support.registries import registered
 from uavlab.benchmarks import profile_run
 from uavlab.benchmarks.profile_run import format_profile, profile_preset
-from uavlab_lab.suites import external, mapping, ranks, runs
+from uavlab_lab.suites import mapping, ranks, runs
 from uavlab_lab.suites.update import RUNGS, ladder_suite
 
 UNCOMPILED = {name: rung for name, rung in RUNGS.items() if "compile" not in rung}
@@ -48,21 +46,6 @@ def test_groups_of_ranks_are_timed_in_turn(monkeypatch: pytest.MonkeyPatch) -> N
     assert two["gradient_bytes"] == one["gradient_bytes"] > 10_000
     steps = 64 * 2  # worlds and agents of the preset
     assert two["agent_steps_per_s"] == pytest.approx(2 * steps * two["cycles_per_s"], rel=0.01)
-
-
-def test_rows_and_scaling_of_external_environments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(external, "SIZES", ((1, 1), (1, 2)))
-    monkeypatch.setattr(external, "BATCHES", (8,))
-    monkeypatch.setattr(external, "WORKERS", 1)
-    monkeypatch.setattr(external, "LEARN", {**external.LEARN, "worlds": 2, "learning_starts": 16, "hidden": 8})
-    with registered():
-        record: dict[str, Any] = external.external_suite(3, "cpu", 0.0)
-    assert [row["setting"] for row in record["rows"]] == ["alternating", "overlap", "overlap, interval 1"]
-    assert record["rows"][0]["over_first"] == 1.0
-    assert record["batch"] == 8
-    assert 0 < record["environment_share"] < 1
-    assert [(row["workers"], row["worlds"]) for row in record["scaling"]] == [(1, 1), (1, 2)]
-    assert all(row["steps_per_s"] > 0 and row["of_ideal"] == 0 for row in record["scaling"])
 
 
 @pytest.fixture

@@ -140,7 +140,7 @@ class StackedAttention(StackedNet):
 
         The softmax is along K, not the last axis, and so acts on whole vectors of the processor. Without the thing of
         value 0, products for 6 UAVs and 4 targets would have fewer than 400 multiplications; torch does them ten times
-        slower. ``uavlab bench assignment`` compares with PyTorch's own product.
+        slower.
         """
         lead = bias.shape[:3]
         query, key, value = (

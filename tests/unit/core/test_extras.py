@@ -50,8 +50,7 @@ def unguarded(source: str, path: str) -> Iterator[str]:
     guarded |= {"external", "torchrl"} if path.startswith("interop/") else set()  # required by its functions
     guarded |= {"tensorboard"} if 'find_spec("tensorboard")' in source else set()
     guarded |= {"mapping"} if path == "envs/mapping/fusion_numba.py" else set()  # imported where numba is known
-    outside = ("workers/", "uavlab_lab/waiting.py")
-    guarded |= {"external"} if path.startswith(outside) else set()  # required by the names of environments
+    guarded |= {"external"} if path.startswith("workers/") else set()  # required by the names of environments
     guarded |= {"wandb", "mlflow"} if path == "storage/trackers.py" else set()  # required by their names
     allowed = modules(None).union({"uavlab", "uavlab_lab"}, *map(modules, guarded), sys.stdlib_module_names)
     for node in ast.walk(ast.parse(source)):

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.support.python_assignment import World
 from uavlab.core.types import leaves
 from uavlab.envs.target_assignment.env import Assignment
-from uavlab_lab.python_assignment import World
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 LEVELS = {

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support.python_assignment import World
 from tests.unit.envs.target_assignment.test_env import EXACT, LEVELS, legal_move, noise_of
 from uavlab.envs.target_assignment import env as module
 from uavlab.envs.target_assignment.env import Assignment, State
-from uavlab_lab.python_assignment import World
 
 ENV = Assignment(uavs=(4, 4), targets=(1, 1), obstacles=(0, 0), rewards="published", sectors=1)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.python_assignment import World
 from uavlab.envs.target_assignment.env import Assignment
-from uavlab_lab.python_assignment import World
 
 ENV = Assignment(uavs=(1, 1), targets=(2, 2), obstacles=(1, 1), sectors=4)
 

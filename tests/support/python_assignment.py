@@ -1,10 +1,9 @@
 """The reference of Assignment: one world, plain Python floats, one UAV and one target at a time.
 
-Tests compare the batched environment with it, and ``uavlab bench assignment`` its time. It shares no code with the rest
-of the package, and takes its parameters from any object with the attributes of ``Assignment``. Uniform
-numbers are consumed in this order: counts of UAVs, targets and obstacles; centre of targets (x, y); a number for each
-cell, by which targets choose; another one, by which the others choose; jitter (x, y) of all places, UAVs first, then
-targets and obstacles; supplies and demands by kind; ranges; speeds; radii; jitter of neighbours.
+It shares no code with the package, and takes its parameters from any object with the attributes of ``Assignment``.
+Uniform numbers are consumed in this order: counts of UAVs, targets and obstacles; centre of targets (x, y); a number
+for each cell, by which targets choose; another one, by which the others choose; jitter (x, y) of all places, UAVs
+first, then targets and obstacles; supplies and demands by kind; ranges; speeds; radii; jitter of neighbours.
 """
 
 import math
