@@ -2,7 +2,7 @@
 
 ``uavlab`` finds this package by its entry points and imports nothing of it otherwise.
 
-    plots/ live/ explore/   figures of plotly, the panel of a live run, other widgets
+    plots/ live/ explore/   figures of plotly, the panel of a live run, runs beside each other
     headless/               notebooks without a browser
     suites/ claims/         what ``uavlab bench`` and ``uavlab claims`` measure
     lessons/                measurements and figures of single notebooks

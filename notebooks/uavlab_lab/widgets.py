@@ -64,12 +64,6 @@ def scroll_box(content: str, label: str, most: str = "24em") -> str:
     return f"<div {names} style='{style}'><div style='width: fit-content'>{content}</div></div>"
 
 
-def matches(query: str, texts: Iterable[Any]) -> bool:
-    """Return whether every word of a query occurs in the texts, in capitals or not."""
-    whole = "\n".join(map(str, texts)).lower()
-    return all(word in whole for word in query.lower().split())
-
-
 class Stop(Panel):
     """A Stop button with a status line, for `stoppable`."""
 

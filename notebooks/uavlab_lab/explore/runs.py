@@ -1,32 +1,24 @@
 """Runs beside each other: learning curves with intervals over seeds, scores, and the settings in which they differ."""
 
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import ipywidgets as widgets
 import plotly.graph_objects as go
 from IPython.display import display
 
-from uavlab.core.errors import ConfigError, UavlabError
+from uavlab.core.errors import ConfigError
 from uavlab.core.statistics import Ends, ends_text, student
-from uavlab.core.text import one_line, quote
-from uavlab.experiment.names import read_settings
+from uavlab.core.text import one_line
 from uavlab.experiment.run import Run
-from uavlab.experiment.run_dir import CONFIG, read_status
-from uavlab_lab.comparison import OVER, curve, differences, over_seeds, scores_while_training
-from uavlab_lab.labels import label_of, unit_of
-from uavlab_lab.plots.svg import bounds, line_chart
+from uavlab_lab.comparison import differences, over_seeds, scores_while_training
+from uavlab_lab.labels import label_of
 from uavlab_lab.plots.tables import Table
 from uavlab_lab.run_files import open_runs
 from uavlab_lab.seeds import Group, Log, describe, group_runs, scores_in_training, seeds_of, values_of
-from uavlab_lab.widgets import Panel, guard, paragraphs, scroll_box, write_status
-
-MOST = 500  # runs in a list
+from uavlab_lab.widgets import paragraphs, scroll_box
 
 
 @dataclass(frozen=True, repr=False)
@@ -76,18 +68,6 @@ class Comparison:
             f"{run.name}: {note}" for _ in self.logs[:1] for g in self.groups for run in g.runs for note in run.notes
         ]
         return [*describe(self.groups, scored=False), *unread, *self.left_out]
-
-    def picture(self, metric: str, over: str = "updates") -> str:
-        """Draw the curves of a metric over ``updates`` or ``time`` as HTML: an SVG, and the names of its lines."""
-        rows = {log.name: each for log in self.logs if (each := curve(log, metric))}
-        points = {name: [(at[OVER[over]], student(at["each"][metric])) for at in each] for name, each in rows.items()}
-        curves = {name: [(x, mean) for x, (mean, _, _) in each] for name, each in points.items()}
-        bands = {name: [(x, low, high) for x, (_, low, high) in each] for name, each in points.items()}
-        seeds = [value for each in rows.values() for at in each for value in at["each"][metric]]
-        unit = unit_of(metric)
-        up = f"{label_of(metric)} ({unit})" if unit else label_of(metric)
-        across = {"updates": "updates", "time": "seconds of training"}[over]
-        return line_chart(curves, across, up, 0, bounds(seeds), bands)
 
     def _ipython_display_(self) -> None:
         if self.figure is not None:
@@ -142,87 +122,3 @@ def _score_row(group: Group, metrics: Sequence[str]) -> list[str]:
 
 def _count(update: Any) -> str:
     return f"{update:,}" if isinstance(update, int) else "unknown"
-
-
-def runs_below(root: Path) -> Iterator[Path]:
-    """Yield the folders below ``root``, or itself, that have the settings of a run, in the order of their names."""
-    for path, folders, files in os.walk(root):
-        folders[:] = [] if CONFIG in files else sorted(name for name in folders if not name.startswith("."))
-        if CONFIG in files:
-            yield Path(path)
-
-
-def describe_run(folder: Path) -> str:
-    """Return preset, status and update of the run in a folder."""
-    preset, status = read_settings(folder)["preset"], read_status(folder)
-    return f"{preset}, {status.get('status', 'unknown')}, update {_count(status.get('update'))}"
-
-
-class RunComparer(Panel):
-    """The runs below a folder to choose from, and what ``compare_runs`` returns of those that are chosen.
-
-    Attributes:
-        comparison: The newest one; None before the first.
-    """
-
-    def __init__(self, root: str | Path = "runs") -> None:
-        """List the runs below ``root``.
-
-        Raises:
-            ConfigError: ``root`` is no path.
-        """
-        if not isinstance(root, str | Path):
-            raise ConfigError(f"RunComparer: got {quote(root)}; expected a folder with runs in it, such as 'runs'.")
-        self.root = Path(root).expanduser()
-        self.comparison: Comparison | None = None
-        wide, wrapping = widgets.Layout(width="auto"), widgets.Layout(flex_flow="row wrap")
-        self.runs = widgets.SelectMultiple(description="runs", rows=8, layout=wide, tooltip="Ctrl or Shift for several")
-        self.refresh = widgets.Button(description="Refresh", tooltip="Read the list of runs again")
-        self.compare = widgets.Button(description="Compare", tooltip="Draw the runs that are chosen")
-        self.metric = widgets.Dropdown(description="metric", disabled=True, tooltip="What the curves show")
-        self.over = widgets.Dropdown(options=[*OVER], description="over", tooltip="What the curves are drawn over")
-        self.status, self.notes, self.shown, self.tables = (widgets.HTML() for _ in range(4))
-        row = widgets.Box([self.compare, self.refresh, self.metric, self.over], layout=wrapping)
-        super().__init__([self.runs, self.notes, row, self.status, self.shown, self.tables], "runs to compare")
-        self.refresh.on_click(guard(self.status)(self._list))
-        self.compare.on_click(guard(self.status)(self._compare_chosen))
-        for choice in (self.metric, self.over):
-            choice.observe(guard(self.status)(self._draw), "value")
-        guard(self.status)(self._list)()
-
-    def _list(self, _: Any = None) -> None:
-        """List the runs; those that were chosen stay so."""
-        chosen, options, notes = self.runs.value, [], []
-        for folder in islice(runs_below(self.root), MOST):
-            try:
-                name = folder.relative_to(self.root) if folder != self.root else folder.name
-                options.append((one_line(f"{name}: {describe_run(folder)}"), str(folder)))
-            except UavlabError as error:
-                notes.append(f"Left out: {error}")
-        self.runs.options = options
-        self.runs.value = [folder for _, folder in options if folder in chosen]
-        self.notes.value = paragraphs(notes)
-        more = f"the first {MOST} alone" if len(options) + len(notes) == MOST else f"{len(options)} runs"
-        left = f", {len(notes)} left out" if notes else ""
-        write_status(self.status, f"{self.root}: {more}{left}" if options else f"{self.root}: no run in it{left}")
-
-    def _compare_chosen(self, _: Any) -> None:
-        if not self.runs.value:
-            raise ConfigError("no run is chosen; choose one or several in the list.")
-        self.comparison = comparison = compare_runs(*map(Path, self.runs.value))
-        before, names = self.metric.value, comparison.metrics
-        self.metric.options = [(label_of(name), name) for name in names]
-        self.metric.value = before if before in names else next(iter(names), None)
-        self.metric.disabled = not names
-        self._draw()
-
-    def _draw(self, _: Any = None) -> None:
-        """Draw the comparison by the metric and the axis that are chosen."""
-        if self.comparison is None:
-            return
-        metric, count = self.metric.value, sum(len(group.runs) for group in self.comparison.groups)
-        self.shown.value = self.comparison.picture(metric, self.over.value) if metric else ""
-        self.tables.value = self.comparison._repr_html_()
-        what = f"{count} runs compared" + ("" if metric else "; none was scored yet")
-        equal = len(self.comparison.groups) > 1 and not self.comparison.differences.rows
-        write_status(self.status, f"{what}; their settings are equal" if equal else what)

@@ -6,15 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from uavlab.core.errors import FileError
 from uavlab.core.statistics import Ends, ends_text, student
 from uavlab.core.text import one_line
 from uavlab.experiment import scores
-from uavlab.experiment.config import Config, configure
+from uavlab.experiment.config import Config
 from uavlab.experiment.diagnostics import SCORE
 from uavlab.experiment.run import Run
-from uavlab.storage.files import read_json
-from uavlab_lab.claims.report import FOLDER
 from uavlab_lab.comparison import over_seeds
 from uavlab_lab.labels import label_of
 from uavlab_lab.plots.tables import Table
@@ -50,8 +47,7 @@ class Verdict:
 def verdict(run: Run | str | Path, episodes: int = 0, seed: int = 0) -> Verdict:
     """Return the verdict on a run, finished or not; nothing of it is changed.
 
-    Baselines are those that ``figures/records`` holds of the same preset and evaluation task. With ``episodes`` the
-    best policy and all baselines are scored here, in equal episodes, which takes seconds to minutes.
+    With ``episodes`` the best policy and all baselines are scored in equal episodes, which takes seconds to minutes.
 
     Args:
         run: A run of this process, or a folder.
@@ -63,39 +59,15 @@ def verdict(run: Run | str | Path, episodes: int = 0, seed: int = 0) -> Verdict:
         ConfigError: It is no run, its environment is not registered here, or a number is out of range.
     """
     files = open_run(run)
-    columns = {"last score in training": _last(files)}
+    columns, how = {"last score in training": _last(files)}, ""
     if episodes:
         files.scoring = Scoring(episodes, seed)
         columns |= _measured(files)
         how = f"Best policy and baselines: {files.config.task.evaluation.count.format(episodes)} of seed {seed}."
-    else:
-        columns |= recorded_baselines(files.config)
-        how = "Baselines: from figures/records." if len(columns) > 1 else ""
     columns = {name: column for name, column in columns.items() if column}
     end = "Brackets are 95 % intervals." if len(columns) > 1 else ""
     sentences = [*_progress(files), _rank(files.config, columns), *_health(files), how, end, *files.notes]
     return Verdict(tuple(filter(None, sentences)), _table(files.config, columns))
-
-
-def recorded_baselines(config: Config, folder: Path = FOLDER) -> dict[str, Column]:
-    """Return the figures of baselines that records hold of a preset; none if its evaluation task was changed."""
-    if config.evaluation != configure(config.preset).evaluation:
-        return {}
-    columns = {}
-    for path in sorted(folder.glob("*.json")):
-        for row in _rows(path):
-            if isinstance(row, dict) and row.get("preset") == config.preset and isinstance(row.get("policy"), str):
-                columns[f"{row['policy']} (recorded)"] = _column(row)
-    return columns
-
-
-def _rows(path: Path) -> list[Any]:
-    """Return the rows of a record; a file of another kind has none."""
-    try:
-        rows = read_json(path).get("rows")
-    except FileError:
-        return []
-    return rows if isinstance(rows, list) else []
 
 
 def _measured(files: RunFiles) -> dict[str, Column]:

@@ -1,15 +1,16 @@
 """Rows of the claims ledger, drawn as claimed ranges with measured points."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 
-from uavlab_lab.explore.claims import ALL as ALL
-from uavlab_lab.explore.claims import claim_rows as claim_rows
-from uavlab_lab.explore.claims import select_rows as select_rows
+from uavlab_lab.claims import report
+from uavlab_lab.claims.ledger import Claim
 from uavlab_lab.plots.charts import Row, group_rows, list_downwards
 from uavlab_lab.plots.style import CLAIM, CLAIM_EDGE, DARK, blank, color, log_axis, whiskers
 
+ALL = "all"  # systems
 POINTS = {  # colour and symbol of a verdict
     "holds": (color(2), "circle"),
     "exceeds": (color(0), "triangle-right"),
@@ -20,6 +21,20 @@ POINTS = {  # colour and symbol of a verdict
 OTHER = (color(7), "square")
 UNITS = {"ratio": ("times (logarithmic)", 1.0), "fraction": ("share (%)", 100.0)}
 """The units that can be drawn, each with the title of its axis and a factor."""
+
+
+def claim_rows(ledger: Sequence[Claim], record: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """Join claims with a record (``report.rows``), and add ``system``, ``claimed_text`` and ``measured_text``."""
+    rows = []
+    for claim, row in zip(ledger, report.rows(ledger, record), strict=True):
+        _, claimed, _, measured, _ = report.texts(row)
+        rows.append({**row, "system": claim.system, "claimed_text": claimed, "measured_text": measured})
+    return rows
+
+
+def select_rows(rows: Sequence[Row], system: str = ALL) -> list[Row]:
+    """Return the rows of a system."""
+    return [row for row in rows if system in (ALL, row["system"])]
 
 
 def ranges(rows: Sequence[Row], unit: str, title: str = "", caption: str = "") -> go.Figure:

@@ -10,7 +10,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from uavlab.core.types import EnvSpec, Metric, tensors
+from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
+from uavlab_lab.labels import label_of
+from uavlab_lab.plots import charts
 
 UAVS = 2
 REACH = 0.1  # units: the most that a UAV flies in a step
@@ -119,3 +122,23 @@ def best_scores(run: Run) -> dict[int, float]:
         if "eval/landed" in row:
             best[row["update"]] = max(row["eval/landed"], best.get(row["update"], 0.0))
     return best
+
+
+def preset_stages(name: str) -> tuple[Any, dict[str, Any]]:
+    """Return the environment of a preset and its curriculum, a table with ``stages``."""
+    config = configure(name)
+    return config.env, {**config.values["curriculum"]}
+
+
+def summary(table: Mapping[str, Any]) -> charts.Table:
+    """Tabulate the stages of a curriculum, one in each row; a dash is what a stage leaves as it is."""
+    names = dict.fromkeys(name for stage in table["stages"] for name in stage)
+    rows = [
+        {"": number, **{name: _text(value) for name, value in stage.items()}}
+        for number, stage in enumerate(table["stages"], 1)
+    ]
+    return charts.table(rows, {"": "stage", **{name: label_of(name) for name in names}})
+
+
+def _text(value: Any) -> str:
+    return str(list(value) if isinstance(value, tuple) else value)

@@ -22,7 +22,6 @@ STYLE = """<style>
 NAMESPACE = "xmlns='http://www.w3.org/2000/svg'"
 INK = "fill: var(--jp-ui-font-color1, currentColor); font: 13px var(--jp-ui-font-family, sans-serif)"
 Points = Sequence[tuple[float, float]]
-Bands = Mapping[str, Sequence[tuple[float, float, float]]]
 
 
 def line_chart(
@@ -31,7 +30,6 @@ def line_chart(
     y_axis: str,
     x_end: float,
     y_range: tuple[float, float] | None = None,
-    bands: Bands | None = None,
     marks: Sequence[tuple[float, str]] = (),
     dots: bool = True,
 ) -> str:
@@ -45,7 +43,6 @@ def line_chart(
         y_axis: The same of the vertical one.
         x_end: Least end of the horizontal axis.
         y_range: Ends of the vertical axis.
-        bands: Intervals (x, low, high) of curves, by their names, which may leave the axis.
         marks: Places x of vertical lines, each with a short text.
         dots: Whether points have dots.
     """
@@ -67,11 +64,8 @@ def line_chart(
         for x, text in marks:
             across = place(x, low)[0]
             parts += [_line(across, TOP, across, HEIGHT - BOTTOM, "5 3"), _text(across + 3, TOP + 11, text)]
-        for number, (name, points) in enumerate(curves.items()):
-            ends = [each for each in (bands or {}).get(name, ()) if all(map(math.isfinite, each))]
-            edge = [(x, bottom) for x, bottom, _ in ends] + [(x, top) for x, _, top in reversed(ends)]
-            area = [place(x, min(max(y, low), high)) for x, y in edge]
-            parts.append(_curve(number, [place(x, y) for x, y in points if math.isfinite(y)], area, dots))
+        for number, points in enumerate(curves.values()):
+            parts.append(_curve(number, [place(x, y) for x, y in points if math.isfinite(y)], dots))
         size = f"viewBox='0 0 {width} {HEIGHT}' style='width: 100%; max-height: 420px'"
         return f"<svg {NAMESPACE} role='img' aria-label='{label}' class='{kind}' {size}>{''.join(parts)}</svg>"
 
@@ -79,12 +73,11 @@ def line_chart(
     return f"<div class='uavlab-chart'>{STYLE}{drawings}{legend([*curves])}</div>"
 
 
-def _curve(number: int, places: Sequence[tuple[float, float]], area: Sequence[tuple[float, float]], dots: bool) -> str:
-    """Return the band, the line and the dots of a curve."""
+def _curve(number: int, places: Sequence[tuple[float, float]], dots: bool) -> str:
+    """Return the line and the dots of a curve."""
     color = COLORS[number % len(COLORS)]
-    band = f"<polygon points='{_path(area)}' fill='{color}' fill-opacity='0.18'/>" if area else ""
     each = [f"<circle cx='{x:.1f}' cy='{y:.1f}' r='3.5' fill='{color}'/>" for x, y in places if dots]
-    return f"{band}<polyline points='{_path(places)}' {_stroke(number)}/>{''.join(each)}"
+    return f"<polyline points='{_path(places)}' {_stroke(number)}/>{''.join(each)}"
 
 
 def legend(names: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ import ipywidgets as widgets
 import pytest
 
 from uavlab_lab.headless.strip_outputs import WIDGET
-from uavlab_lab.widgets import Panel, Stop, guard, matches, paragraphs, scroll_box, stoppable
+from uavlab_lab.widgets import Panel, Stop, guard, paragraphs, scroll_box, stoppable
 
 
 class TestPanel:
@@ -59,12 +59,6 @@ class TestHtml:
         assert page.count("<p ") == 2
         assert ">&lt;b&gt;</p>" in page
         assert ">5</p>" in page
-
-    @pytest.mark.parametrize(
-        ("query", "expected"), [("", True), ("a B", True), ("ab", False), ("b c 4", True), ("a d", False)]
-    )
-    def test_every_word_must_occur(self, query: str, expected: bool) -> None:
-        assert matches(query, ["A", "bc", 4]) is expected
 
 
 class Steps:

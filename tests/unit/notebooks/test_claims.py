@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from uavlab_lab.claims import report
-from uavlab_lab.claims.ledger import ledger
+from uavlab_lab.claims.ledger import ledger, select
 from uavlab_lab.lessons import claims
 
 
@@ -13,6 +13,16 @@ def row(claim: str, unit: str = "ratio", **changes: Any) -> dict[str, Any]:
     known = {"claimed_low": 1.5, "claimed_high": 2.0, "measured": 1.25, "low": 1.2, "high": 1.5, "verdict": "partly"}
     texts = {"claimed_text": "1.50x to 2.00x", "measured_text": "1.25x", "system": "a"}
     return {"claim": claim, "unit": unit, **known, **texts, **changes}
+
+
+def test_rows_have_the_claims_words_and_their_system() -> None:
+    [claim] = select(["cached-forwards"])
+    entry = {"value": 1.2, "low": 1.1, "high": 1.4, "note": "", "digest": claim.digest}
+    record = {"machine": {"device": "A GPU", "cpu": "A CPU"}, "measured": {claim.claim: entry}}
+    [row] = claims.claim_rows([claim], record)
+    assert (row["verdict"], row["claimed_text"], row["measured_text"]) == ("partly", "1.40x to 1.60x", "1.20x")
+    assert claims.select_rows([row], "leader_follower") == claims.select_rows([row]) == [row]
+    assert claims.select_rows([row], "mapping") == []
 
 
 class TestRanges:

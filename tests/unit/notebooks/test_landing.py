@@ -58,3 +58,9 @@ def test_the_best_score_of_several_seeds() -> None:
             return [{"update": at, "eval/landed": score} for at, score in scores] + [{"update": 3, "loss": 1.0}]
 
     assert landing.best_scores(Recorded()) == {2: 0.4, 4: 0.3}  # type: ignore[arg-type]
+
+
+def test_the_summary_has_a_row_for_each_stage() -> None:
+    table = landing.summary(landing.preset_stages("leader_follower_curriculum")[1])
+    assert table.heads[:2] == ["stage", "present"]
+    assert [row[:2] for row in table.rows] == [["1", "[1, 1]"], ["2", "[2, 3]"], ["3", "-"]]

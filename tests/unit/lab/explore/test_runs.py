@@ -15,7 +15,7 @@ from uavlab.experiment import scores
 from uavlab.experiment.run import Run
 from uavlab_lab.comparison import scores_while_training
 from uavlab_lab.explore import runs as module
-from uavlab_lab.explore.runs import RunComparer, compare_runs, runs_below
+from uavlab_lab.explore.runs import compare_runs
 
 KEYS = ("eval/completion", "eval/formation_strict", "eval/flight_time")
 
@@ -83,14 +83,6 @@ class TestComparison:
             ("c", [10, 20], [0.0, 0.0]),
         ]
 
-    def test_the_picture_has_the_same_lines_and_their_bands(self, root: Path) -> None:
-        comparison = compare_runs(root / "a", root / "b", root / "sweep" / "c")
-        picture = comparison.picture("completion")
-        wide = picture.partition("class='narrow'")[0]  # the drawing of a wide page
-        assert (wide.count("<polyline"), wide.count("<polygon"), wide.count("<circle")) == (2, 2, 4)
-        assert ">a and 1 more</span>" in picture
-        assert "seconds of training" in comparison.picture("completion", "time")
-
     def test_notes_say_what_is_pooled_and_what_is_left_out(self, root: Path) -> None:
         (root / "sweep" / "c" / "metrics.jsonl").write_text("half\n")
         comparison = compare_runs(root / "a", root / "b", root / "damaged", root / "foreign", root / "sweep" / "c")
@@ -139,102 +131,6 @@ class TestComparison:
             compare_runs(*(root / name for name in names))
 
 
-class TestList:
-    def test_runs_at_any_depth_with_what_is_left_out(self, root: Path) -> None:
-        comparer = RunComparer(root)
-        assert [label for label, _ in comparer.runs.options] == [
-            "a: leader_follower, complete, update 2",
-            "b: leader_follower, complete, update 2",
-            "sweep/c: leader_follower, complete, update 2",
-        ]
-        assert comparer.notes.value.count("Left out: ") == 2
-        assert comparer.status.value == f"<span role='status'>{root}: 3 runs, 2 left out</span>"
-
-    def test_a_run_is_its_own_folder_and_nothing_in_it_is_another(self, root: Path) -> None:
-        shutil.copytree(root / "b", root / "a" / "inside")
-        assert [*runs_below(root / "a")] == [root / "a"]
-        assert [label for label, _ in RunComparer(str(root / "a")).runs.options] == [
-            "a: leader_follower, complete, update 2"
-        ]
-
-    @pytest.mark.parametrize("name", ["empty", "none", "a/run.json"])
-    def test_without_runs_it_says_so(self, root: Path, name: str) -> None:
-        comparer = RunComparer(root / name)
-        assert (comparer.runs.options, "no run in it" in comparer.status.value) == ((), True)
-
-    def test_refresh_finds_new_runs_and_keeps_the_choice(self, root: Path) -> None:
-        comparer = RunComparer(root)
-        comparer.runs.index = (1, 2)
-        chosen = comparer.runs.value
-        (root / "a").rename(root / "z")
-        comparer.refresh.click()
-        assert [label[:1] for label, _ in comparer.runs.options] == ["b", "s", "z"]
-        assert comparer.runs.value == chosen
-        shutil.rmtree(root / "b")
-        comparer.refresh.click()
-        assert comparer.runs.value == (str(root / "sweep" / "c"),)
-
-    def test_a_list_ends(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module, "MOST", 2)
-        comparer = RunComparer(root)
-        assert len(comparer.runs.options) == 2
-        assert "the first 2 alone" in comparer.status.value
-
-    def test_what_is_no_path_is_refused(self) -> None:
-        with pytest.raises(ConfigError, match="got 5; expected a folder"):
-            RunComparer(5)  # type: ignore[arg-type]
-
-
-class TestCompare:
-    def test_the_runs_that_are_chosen_are_drawn(self, root: Path) -> None:
-        comparer = RunComparer(root)
-        comparer.runs.index = (0, 1, 2)
-        comparer.compare.click()
-        chosen = compare_runs(root / "a", root / "b", root / "sweep" / "c")
-        assert comparer.metric.options == tuple(
-            zip(("completion", "strict formation", "flight time"), chosen.metrics, strict=True)
-        )
-        assert comparer.shown.value == chosen.picture("completion")
-        assert comparer.tables.value == chosen._repr_html_()
-        assert comparer.status.value == "<span role='status'>3 runs compared</span>"
-
-    def test_metric_and_axis_change_the_picture_and_stay_for_the_next_runs(self, root: Path) -> None:
-        comparer = RunComparer(root)
-        comparer.runs.index = (0,)
-        comparer.compare.click()
-        comparer.metric.value, comparer.over.value = "flight_time", "time"
-        assert comparer.shown.value == compare_runs(root / "a").picture("flight_time", "time")
-        comparer.runs.index = (2,)
-        comparer.compare.click()
-        assert comparer.shown.value == compare_runs(root / "sweep" / "c").picture("flight_time", "time")
-
-    def test_equal_settings_and_no_score_are_named(self, root: Path) -> None:
-        shutil.copytree(root / "a", root / "again")
-        comparer = RunComparer(root)
-        comparer.runs.index = (0, 1)
-        comparer.compare.click()
-        assert "2 runs compared; their settings are equal" in comparer.status.value
-        (root / "a" / "metrics.jsonl").unlink()
-        comparer.runs.index = (0,)
-        comparer.compare.click()
-        assert "1 runs compared; none was scored yet" in comparer.status.value
-        assert (comparer.shown.value, comparer.metric.disabled) == ("", True)
-
-    def test_an_error_is_shown_and_the_last_picture_stays(self, root: Path) -> None:
-        comparer = RunComparer(root)
-        comparer.compare.click()
-        assert "no run is chosen" in comparer.status.value
-        assert "role='alert'" in comparer.status.value
-        comparer.runs.index = (0,)
-        comparer.compare.click()
-        picture = comparer.shown.value
-        assert "alert" not in comparer.status.value
-        shutil.rmtree(root / "a")
-        comparer.compare.click()
-        assert "no run can be read" in comparer.status.value
-        assert comparer.shown.value == picture != ""
-
-
 class TestBrokenVariants:
     @pytest.mark.parametrize(
         ("name", "broken", "test"),
@@ -253,13 +149,6 @@ class TestBrokenVariants:
             "seeds_are_pooled_and_scores": TestComparison().test_seeds_are_pooled_and_scores_are_those_of_the_log,
         }
         self.require_caught(lambda: tests[test](root))
-
-    def test_a_list_that_forgets_the_choice_is_caught(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        def forget(self: RunComparer, _: Any = None) -> None:
-            self.runs.options = [(folder.name, str(folder)) for folder in runs_below(self.root)]
-
-        monkeypatch.setattr(RunComparer, "_list", forget)
-        self.require_caught(lambda: TestList().test_refresh_finds_new_runs_and_keeps_the_choice(root))
 
     def require_caught(self, test: Callable[[], None]) -> None:
         with pytest.raises((AssertionError, ValueError)):

@@ -13,10 +13,9 @@ import pytest
 from tests.support.fixtures_config import tiny
 from uavlab.core.errors import ConfigError, FileError, MissingPackageError
 from uavlab.experiment import policy, scores
-from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import digest
-from uavlab_lab.explore.verdict import Verdict, recorded_baselines, verdict
+from uavlab_lab.explore.verdict import Verdict, verdict
 from uavlab_lab.plots.tables import Table
 
 module = import_module("uavlab_lab.explore.verdict")  # whose name is that of its function in the package
@@ -154,31 +153,6 @@ class TestBaselines:
         judged = verdict(finished, episodes=1)
         assert judged.table.heads == ["figure", "last score in training", "best policy"]
         assert "No steer: steer needs ortools" in judged.sentences
-
-    def test_records_of_the_same_preset_and_task(self, tmp_path: Path) -> None:
-        ends = {"mean": 0.9, "low": 0.8, "high": 1.0}
-        rows = [
-            {
-                "preset": "leader_follower_quick",
-                "policy": "steer",
-                "completion": ends,
-                "episodes": 5,
-                "odd": {"mean": 1},
-            },
-            {"preset": "leader_follower_quick", "completion": ends},
-            {"preset": "spread_quick", "policy": "random", "completion": ends},
-            3,
-        ]
-        (tmp_path / "a.json").write_text(json.dumps({"rows": rows}))
-        for number, text in enumerate(("[", "[]", "{}", '{"rows": 3}')):
-            (tmp_path / f"damaged{number}.json").write_text(text)
-        own = configure("leader_follower_quick")
-        assert recorded_baselines(own, tmp_path) == {"steer (recorded)": {"completion": (0.9, 0.8, 1.0)}}
-        assert recorded_baselines(configure("leader_follower_quick", {"followers": 4}), tmp_path) == {}
-        assert recorded_baselines(configure("leader_follower_quick", {"lr": 1e-5}), tmp_path) != {}
-
-    def test_the_records_of_this_project_are_read(self) -> None:
-        assert "steer (recorded)" in recorded_baselines(configure("leader_follower_quick"))
 
     @pytest.mark.parametrize(("episodes", "seed"), [(-1, 0), (1.5, 0), (1, -1)])
     def test_numbers_out_of_range_are_refused(self, finished: Path, episodes: Any, seed: int) -> None:

@@ -53,17 +53,6 @@ def test_ticks_are_round(low: float, high: float, expected: list[float]) -> None
     assert svg.ticks(low, high) == pytest.approx(expected)
 
 
-def test_bands_are_areas_that_end_at_the_axis() -> None:
-    bands = {"a": [(0, 0.25, 0.75), (100, -5.0, 5.0), (50, 0.0, math.nan)], "b": [(0, 0.0, 1.0)]}
-    text = svg.line_chart({"a": [(0, 0.5), (100, 0.5)]}, "x", "y", 100, (0.0, 1.0), bands)
-    circles(text)
-    [area] = re.findall("<polygon points='([^']+)'", drawings(text)[0])
-    right, top, bottom = svg.WIDTH - svg.RIGHT, svg.TOP, svg.HEIGHT - svg.BOTTOM
-    quarter, three = bottom - (bottom - top) / 4, top + (bottom - top) / 4
-    edge = [(svg.LEFT, quarter), (right, bottom), (right, top), (svg.LEFT, three)]
-    assert [tuple(map(float, place.split(","))) for place in area.split()] == edge
-
-
 def test_names_stand_in_a_legend_with_the_look_of_their_curves() -> None:
     text = svg.line_chart({"<a>": [(0, 1.0)], "": [(0, 1.5)], "b": [(0, 2.0)]}, "x", "y", 1)
     wide, narrow = drawings(text)
