@@ -16,7 +16,6 @@ from jupyter_client.manager import start_new_kernel
 from tests.support.processes import left_behind
 from tests.support.tiny_notebook import PARAMETERS, Write
 from uavlab.core.errors import ResourceError
-from uavlab_lab.headless import runner
 from uavlab_lab.headless.runner import NotebookRun, run_notebook
 
 
@@ -76,9 +75,9 @@ class TestRuns:
             ("raise ValueError('no <wind>')", 1, r"cell 2 of 3 failed: ValueError: no <wind>"),
             ("import sys; sys.exit(0)", 1, r"cell 2 of 3 failed: SystemExit: 0"),
             ("input()", 1, r"cell 2 of 3 failed: StdinNotImplementedError: .*"),
-            ("import os; os._exit(0)", 138, r"the kernel died in cell 2 of 3"),
-            ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 138, r"the kernel died in cell 2 of 3"),
-            ("import time; time.sleep(60)", 124, r"cell 2 of 3 ran longer than 10 s"),
+            ("import os; os._exit(0)", 1, r"the kernel died in cell 2 of 3"),
+            ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 1, r"the kernel died in cell 2 of 3"),
+            ("import time; time.sleep(60)", 1, r"no end within 10 s in cell 2 of 3"),
         ],
     )
     def test_faults_are_told_as_they_are(self, write: Write, tmp_path: Path, bad: str, code: int, reason: str) -> None:
@@ -105,7 +104,7 @@ class TestRuns:
 
     def test_quitting_is_not_completing(self, write: Write, tmp_path: Path) -> None:
         run = run_notebook(write("exit()", "import time; time.sleep(3)", "1"), {}, tmp_path / "o.ipynb", timeout_s=20)
-        assert run.exit_code == 138
+        assert (run.exit_code, run.reason[:15]) == (1, "the kernel died")
 
     def test_a_refused_range_has_the_code_of_a_wrong_setting(self, write: Write, tmp_path: Path) -> None:
         check = "from uavlab_lab.headless.parameters import parameters\nlow = 0\n"
@@ -118,28 +117,12 @@ class TestRuns:
     def test_a_signal_ends_the_cell_and_keeps_what_ran(
         self, write: Write, tmp_path: Path, name: str, code: int
     ) -> None:
-        path = write(
-            "print('kept')", f"import os, signal, time; os.kill(os.getppid(), signal.{name}); time.sleep(60)", "1"
-        )
+        disturb = f"import os, signal, time; os.kill(os.getppid(), signal.{name}); time.sleep(60)"
         before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-        run = run_notebook(path, {}, tmp_path / "o.ipynb")
+        run = run_notebook(write("print('kept')", disturb, "1"), {}, tmp_path / "o.ipynb")
         assert (run.exit_code, run.reason) == (code, "interrupted in cell 2 of 3")
         assert statuses(run) == ["completed", "failed", "pending"]
         assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
-
-    def test_a_signal_after_the_last_cell_is_heard_behind_the_run(
-        self, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        conclude = runner._conclude
-
-        def late(*args: object) -> NotebookRun:
-            signal.raise_signal(signal.SIGINT)
-            return conclude(*args)
-
-        monkeypatch.setattr(runner, "_conclude", late)
-        with pytest.raises(KeyboardInterrupt):
-            run_notebook(write("1"), {}, tmp_path / "o.ipynb")
-        assert nbformat.read(tmp_path / "o.ipynb", as_version=4).metadata.papermill.exception is False
 
     def test_the_last_lines_of_a_cell_cut_short_are_told(self, write: Write, tmp_path: Path) -> None:
         show = "import time\nfor k in range(28): print(k)\nprint('28\\x1b[0m\\n29', flush=True)\ntime.sleep(60)"
@@ -155,7 +138,7 @@ class TestRuns:
     def test_a_kernel_that_does_not_start(self, write: Write, tmp_path: Path) -> None:
         (tmp_path / "ipykernel_launcher.py").write_text("raise SystemExit(3)")
         run = run_notebook(write("1"), {}, tmp_path / "o.ipynb")
-        assert (run.exit_code, run.reason) == (138, "the kernel died before cell 1 of 1")
+        assert (run.exit_code, run.reason) == (1, "the kernel died before cell 1 of 1")
         assert statuses(run) == ["pending"]
 
     def test_a_cell_that_is_not_to_run_is_not_called_complete(self, write: Write, tmp_path: Path) -> None:

@@ -1,30 +1,58 @@
-"""Headless runs of notebooks: parameters are checked first, an output has one writer, and each end has an exit code.
+"""Headless runs of notebooks by papermill: parameters are checked first, and success means that every cell ran.
 
 A notebook runs in its own folder, so relative paths inside it start there; a notebook of an installed package runs in
 the working directory.
 """
 
+import os
 import re
+import signal
+import sys
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Any
 
 import nbformat
 import papermill
 from filelock import FileLock, Timeout
+from ipykernel.kernelspec import RESOURCES, get_kernel_dict
+from jupyter_client.kernelspec import KernelSpec
+from jupyter_client.manager import AsyncKernelManager
 from nbclient.exceptions import CellTimeoutError
+from traitlets import default
 
 from uavlab.core import errors, installation
 from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.core.text import one_line, suggest
-from uavlab_lab.headless.kernel import ENGINE, TIMED_OUT, Watchdog
+from uavlab.experiment.signals import graceful_stop
 from uavlab_lab.headless.parameters import check_values
 from uavlab_lab.headless.strip_outputs import EXECUTED, read_notebook
 
-DEAD_KERNEL = 138
+KERNEL_ENV = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PLOTLY_RENDERER": "plotly_mimetype"}
+QUIETLY = ["--IPKernelApp.log_level=CRITICAL"]  # a kernel stopped within a cell logs errors of its closed sockets
+# ipykernel polls for its parent in a thread, which a long C call in a cell blocks; so Linux ends the kernel, too.
+WITH_PARENT = ["--IPKernelApp.exec_lines=if __import__('ctypes').CDLL(None).prctl(1, 9): pass"]
+IOPUB_S = 60  # time limit for receiving what a cell has printed (s)
 LONGEST, TAIL_LINES, TAIL_CHARACTERS = 500, 20, 2000
+
+
+class OwnKernelManager(AsyncKernelManager):
+    """Starts the kernel with this interpreter, not an installed kernel spec, with few log messages and one thread."""
+
+    @property
+    def kernel_spec(self) -> KernelSpec:
+        """Return the spec of this interpreter's kernel; environment variables that are already set take precedence."""
+        spec = get_kernel_dict()
+        env = {name: os.environ.get(name, value) for name, value in KERNEL_ENV.items()}
+        argv = [*spec["argv"], *QUIETLY, *(WITH_PARENT if sys.platform == "linux" else [])]
+        return KernelSpec(resource_dir=RESOURCES, **spec | {"argv": argv, "env": env})
+
+    @default("transport_encryption")
+    def _encrypt_if_possible(self) -> str:
+        return "auto"  # the kernel prints a warning into every run otherwise
 
 
 @dataclass(frozen=True)
@@ -32,8 +60,8 @@ class NotebookRun:
     """How a run ended.
 
     Attributes:
-        exit_code: 0 if and only if every cell ran; the class's code for a uavlab error, 1 for any other failing cell,
-            124 for a time-out, 130 or 143 for SIGINT or SIGTERM, 138 for a dead kernel.
+        exit_code: 0 if and only if every cell ran; the class's code for a uavlab error, 130 or 143 for SIGINT or
+            SIGTERM, 1 for any other failing cell, a time-out and a dead kernel.
         reason: One line that explains the exit code.
         out: The executed notebook, written in every case.
         tail: The last lines that the failing cell printed; empty, or ending with a newline.
@@ -63,12 +91,12 @@ def run_notebook(
         raise ConfigError(f"Output {out} {what}; name another file.")
     if out.suffix != ".ipynb":  # the offline page beside it ends in .html
         raise ConfigError(f"Output {out} is not named like a notebook; let it end in .ipynb.")
-    watchdog = Watchdog(timeout_s)
     part = out.with_name(f".{out.name}.part.ipynb")
-    with watchdog.signals(), _lock(out):
+    with _lock(out):
         try:
-            code = _execute(path, part, parameters, watchdog, progress)
-            return _conclude(part, path, out, code, timeout_s)
+            part.unlink(missing_ok=True)
+            ended = _execute(path, part, parameters, timeout_s, progress)
+            return _conclude(part, path, out, *ended)
         except OSError as e:
             part.unlink(missing_ok=True)
             raise ResourceError(f"{path.name} cannot be run to {out} ({e}); free some space or memory.") from e
@@ -111,25 +139,40 @@ def _lock(out: Path) -> AbstractContextManager[Any]:
         raise ResourceError(f"Folder {out.parent} cannot be made or written ({e.strerror}); name another.") from e
 
 
-def _execute(path: Path, part: Path, parameters: Mapping[str, Any], watchdog: Watchdog, progress: bool) -> int:
-    """Execute the notebook; return 0 if it ran to its end or to an error, else the exit code."""
-    try:
-        papermill.execute_notebook(
-            _escape(path),
-            _escape(part),
-            dict(parameters),
-            engine_name=ENGINE,
-            kernel_name="python3",
-            language="python",
-            progress_bar=progress,
-            cwd=_working_directory(path),
-            watchdog=watchdog,
-        )
-    except papermill.PapermillExecutionError:
-        pass  # a cell shows an error, which may be intended
-    except (RuntimeError, CellTimeoutError):  # the kernel gave no answer, or the watchdog ended the wait for it
-        return watchdog.code or DEAD_KERNEL
-    return 0
+def _execute(
+    path: Path, part: Path, parameters: Mapping[str, Any], timeout_s: int | None, progress: bool
+) -> tuple[int, str]:
+    """Execute the notebook; return an exit code and what cut it short, 0 if it ran to its end or to an error."""
+    in_main = current_thread() is main_thread()  # Python handles signals only there
+    with graceful_stop(_interrupt, os._exit) if in_main else nullcontext([signal.SIGINT]) as received:
+        try:
+            papermill.execute_notebook(
+                _escape(path),
+                _escape(part),
+                dict(parameters),
+                kernel_name="python3",
+                language="python",
+                progress_bar=progress,
+                cwd=_working_directory(path),
+                execution_timeout=timeout_s,
+                kernel_manager_class=OwnKernelManager,
+                iopub_timeout=IOPUB_S,
+            )
+        except papermill.PapermillExecutionError:
+            pass  # a cell shows an error, which may be intended
+        except CellTimeoutError:
+            return 1, f"no end within {timeout_s} s"
+        except RuntimeError:  # the kernel gave no answer
+            return 1, "the kernel died"
+        except KeyboardInterrupt:
+            if not part.exists():
+                sys.exit(128 + received[0])
+            return 128 + received[0], "interrupted"
+    return 0, ""
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
 
 
 def _working_directory(path: Path) -> Path:
@@ -138,7 +181,7 @@ def _working_directory(path: Path) -> Path:
     return Path.cwd() if installed else path.parent
 
 
-def _conclude(part: Path, path: Path, out: Path, code: int, timeout_s: int | None) -> NotebookRun:
+def _conclude(part: Path, path: Path, out: Path, code: int, cut_short: str) -> NotebookRun:
     """Correct what papermill recorded, move the notebook to ``out`` and report how the run ended."""
     nb = read_notebook(part, EXECUTED)
     skipped = [cell for cell in nb.cells if "skip-execution" in cell.metadata.get("tags", [])]
@@ -148,14 +191,9 @@ def _conclude(part: Path, path: Path, out: Path, code: int, timeout_s: int | Non
         if "papermill" in cell.metadata and (cell.metadata.papermill.start_time is None or cell in skipped):
             cell.metadata.papermill.status = "pending"  # papermill marks them as completed, even without a kernel
     last = f"cell {max(1, len(started))} of {len(cells)}"
-    where = f"in {last}" if started else f"before {last}"
     error = _error(started[-1]) if started else None
-    if code == TIMED_OUT:
-        reason = f"{last} ran longer than {timeout_s} s"
-    elif code == DEAD_KERNEL:
-        reason = f"the kernel died {where}"
-    elif code:
-        reason = f"interrupted {where}"
+    if code:
+        reason = f"{cut_short} {'in' if started else 'before'} {last}"
     elif error:
         code = getattr(getattr(errors, error.ename, None), "exit_code", 1)
         reason = f"{last} failed: {error.ename}: {error.evalue}"
