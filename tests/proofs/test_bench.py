@@ -7,7 +7,7 @@ import pytest
 from tests.support.fixtures_config import TINY
 from uavlab.benchmarks import profile_run
 from uavlab.benchmarks.profile_run import format_profile, profile_preset
-from uavlab_lab.suites import mapping, ranks, runs
+from uavlab_lab.suites import mapping, ranks
 from uavlab_lab.suites.update import RUNGS, ladder_suite
 
 UNCOMPILED = {name: rung for name, rung in RUNGS.items() if "compile" not in rung}
@@ -29,11 +29,6 @@ def test_rows_of_missions_in_one_process_and_in_several() -> None:
         assert 0 < row["low"] <= row["over_host"] <= row["high"]
         assert (row["over_pool"] == 1) is (row["setting"] == "2 processes")
     assert len({row["bytes_per_mission"] for row in record["rows"]}) == 1
-
-
-def test_the_processes_of_runs_train() -> None:
-    code = runs.ALONE.format(hidden=8, device="cpu", updates=2)
-    assert runs._seconds([[runs.sys.executable, "-c", code, "3", "2"]]) > 0
 
 
 def test_groups_of_ranks_are_timed_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,27 +1,18 @@
-"""Harm: what one change does to the learning of many paired seeds, with its interval and the least harm it can show.
+"""Harm: what one change does to the learning of many paired seeds, with its interval and the least harm it can show."""
 
-    python -m uavlab_lab.lessons.harm --out figures/records/harm.json
-
-trains every variant with every seed, writes the record after each piece, and goes on where it was stopped.
-"""
-
-import argparse
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
 
-from uavlab.core.errors import ConfigError
 from uavlab.core.installation import ROOT
 from uavlab.core.statistics import beta_quantile, student
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
-from uavlab.storage.files import write_json
-from uavlab.storage.machine import describe
 from uavlab_lab.lessons.toy_tasks import METRIC, course
 from uavlab_lab.plots.charts import group_rows, list_downwards
 from uavlab_lab.plots.style import COLORS, DARK, blank, short
@@ -29,7 +20,6 @@ from uavlab_lab.plots.style import COLORS, DARK, blank, short
 RECORD = ROOT / "figures" / "records" / "harm.json"
 PRESET = "leader_follower_quick"
 UPDATES, SCORES, EPISODES = 480, 12, 20
-FIRST, SEEDS, PIECE = 2000, 128, 32  # seeds of the record; those of a piece train in one process
 CHANCE = 0.8  # with which the least harm is shown
 NOWHERE = 10**9  # updates until priorities would correct themselves
 
@@ -206,36 +196,3 @@ def read(half: str = "late", path: Path = RECORD) -> dict[str, list[float]]:
         means.setdefault(row["variant"], []).extend(row[half])
     count = min(map(len, means.values()))
     return {name: means[name][:count] for name in VARIANTS if name in means}
-
-
-def study(path: Path, say: Callable[[str], Any] = print) -> None:
-    """Train what a record lacks, and write it after each piece."""
-    machine = describe("cpu")
-    command = f"python -m uavlab_lab.lessons.harm --out {path}"
-    record: dict[str, Any] = {"command": command, "updates": UPDATES, "machine": machine, "rows": []}
-    if path.exists():
-        record = json.loads(path.read_text(encoding="utf-8"))
-        other = [name for name in ("cpu", "torch", "code") if record["machine"][name] != machine[name]]
-        if other:
-            raise ConfigError(f"{path}: made with another {', '.join(other)}; name another file, or move it away.")
-    known = {(row["variant"], row["first"]) for row in record["rows"]}
-    for first, name in missing(known):
-        returns = train(name, range(first, first + PIECE), device="cpu")
-        curve = [round(sum(column) / PIECE, 3) for column in zip(*returns, strict=True)]
-        means = {half: [round(mean, 3) for mean in each] for half, each in halves(returns).items()}
-        record["rows"].append({"variant": name, "first": first, **means, "curve": curve})
-        write_json(path, record)
-        say(f"{name}, seeds {first} to {first + PIECE - 1}: {sum(means['late']) / PIECE:.2f}")
-
-
-def missing(known: Iterable[tuple[str, int]]) -> list[tuple[int, str]]:
-    """Return first seed and name of each piece that is not among the known ones, piece by piece."""
-    known = set(known)
-    pieces = range(FIRST, FIRST + SEEDS, PIECE)
-    return [(first, name) for first in pieces for name in VARIANTS if (name, first) not in known]
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=RECORD)
-    study(parser.parse_args().out)

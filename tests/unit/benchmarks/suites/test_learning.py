@@ -1,26 +1,12 @@
-"""Five runs in one process against five, and curves by the clock: what is run and what the rows hold."""
+"""Curves by the clock: what is run and what the rows hold."""
 
 from typing import Any
 
 import pytest
 
 from uavlab.core.errors import ConfigError
-from uavlab_lab.suites import runs
-from uavlab_lab.suites.runs import learning_suite, runs_suite
-
-
-def test_runs_in_one_process_and_in_five(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[list[list[str]]] = []
-    monkeypatch.setattr(runs, "_seconds", lambda commands: calls.append(commands) or float(len(commands)))
-    rows = runs_suite(3, "cpu")["rows"]
-    assert [(row["hidden"], row["runs"], row["together_s"], row["apart_s"]) for row in rows] == [
-        (64, 5, 1, 5),
-        (256, 5, 1, 5),
-    ]
-    assert all(row["one_ms"] < row["five_ms"] for row in rows)  # it does five times the work
-    together, apart = calls[:2]
-    assert [command[-2:] for command in together] == [["0", "5"]]
-    assert [command[-2:] for command in apart] == [[str(seed), "1"] for seed in range(5)]
+from uavlab_lab.suites import learning as module
+from uavlab_lab.suites.learning import learning_suite
 
 
 def test_the_goal_is_reached_when_it_is_first_reached(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,7 +20,7 @@ def test_the_goal_is_reached_when_it_is_first_reached(monkeypatch: pytest.Monkey
         base = {"setting": next(iter(settings)), "seeds": [0], "first_update_s": 20.0, "updates_per_s": 1.0}
         return [{**base, "fell_back": {}, "curve": curve}]
 
-    monkeypatch.setattr(runs, "learning", learning)
+    monkeypatch.setattr(module, "learning", learning)
     rows = learning_suite(3, "cpu")["rows"]
     assert calls == [("leader_follower_quick", [name], seed) for seed in range(5) for name in ("plain", "laptop")]
     assert (rows[0]["to_goal_s"], rows[0]["to_goal_warm_s"], rows[0]["completion"]) == (None, None, 0.5)
@@ -46,6 +32,6 @@ def test_the_goal_is_reached_when_it_is_first_reached(monkeypatch: pytest.Monkey
 
 
 def test_an_unknown_set_is_refused_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "learning", lambda *_, **__: pytest.fail("trained"))
+    monkeypatch.setattr(module, "learning", lambda *_, **__: pytest.fail("trained"))
     with pytest.raises(ConfigError, match="laptpo"):
         learning_suite(3, "cpu", sets=("plain", "laptpo"))
