@@ -50,7 +50,7 @@ if TYPE_CHECKING:
         train,
         transfer,
     )
-    from uavlab.benchmarks.registry import bench, suite
+    from uavlab.benchmarks import bench, suite
     from uavlab.cli import main
     from uavlab.core.errors import (
         ConfigError,

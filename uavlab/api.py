@@ -546,12 +546,11 @@ def profile(
     Raises:
         ConfigError: The settings are not valid, or do not fit this machine, or the limit is below 0.
     """
-    from uavlab.benchmarks.profile_run import profile_preset
-
     name, parameters = name_and_parameters(task)
     given = layers(toggles, settings, {}, parameters)
     where = None if trace is None else Path(trace)
-    return profile_preset(name, *given, rounds=rounds, trace=where, every=every, stacks=stacks, limit=limit)
+    measure = load_lab("measure.profile_run", "profile")
+    return measure.profile_preset(name, *given, rounds=rounds, trace=where, every=every, stacks=stacks, limit=limit)
 
 
 def task_config(task: Any, toggles: Any, settings: Settings | None, options: Settings) -> Config:

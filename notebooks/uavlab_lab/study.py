@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from uavlab.benchmarks.registry import Option
+from uavlab.benchmarks import Option
 from uavlab.core.errors import DivergedError, ResourceError
 from uavlab.core.protocols import Env
 from uavlab.core.statistics import student

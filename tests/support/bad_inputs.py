@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from tests.support.fixtures_config import TINY
-from uavlab.benchmarks.registry import suites
+from uavlab.benchmarks import suites
 
 P = "leader_follower"
 SETTINGS = " " + " ".join(f"--set {key}={value}" for key, value in TINY.items())

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import uavlab as ul
-from uavlab.benchmarks import registry as suites
+from uavlab import benchmarks as suites
 from uavlab.core.registry import ENVIRONMENTS, LEARNERS, SCENES
 from uavlab.experiment.presets import PRESETS
 from uavlab.runtime.toggles import TOGGLES

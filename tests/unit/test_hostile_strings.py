@@ -23,7 +23,6 @@ from tests.support.cli_runner import uavlab
 from tests.support.hostile import HARMLESS, HOSTILE, environment, figure_markup, printable, skeleton
 from tests.support.registries import registered_outside
 from tests.support.tiny_notebook import write_notebook
-from uavlab.benchmarks.profile_run import Profile
 from uavlab.core.text import markup
 from uavlab.core.types import Group, Metric
 from uavlab.experiment.diagnostics import Finding
@@ -36,6 +35,7 @@ from uavlab.sweeps.table import SweepTable
 from uavlab_lab import films, live_run, page, widgets
 from uavlab_lab.headless import report as notebook_page
 from uavlab_lab.headless.strip_outputs import FIGURE
+from uavlab_lab.measure.profile_run import Profile
 from uavlab_lab.plots import beside, charts, flight, observations, style, tables, views
 from uavlab_lab.plots.charts import Table
 from uavlab_lab.plots.svg import line_chart

@@ -8,7 +8,7 @@ import pytest
 import uavlab as ul
 from tests.support.fixtures_config import TINY
 from uavlab import api
-from uavlab.benchmarks import profile_run
+from uavlab_lab.measure import profile_run
 
 
 def test_fit_takes_a_task_and_its_settings(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 import uavlab as ul
 from tests.support.registries import outside, registered_outside
-from uavlab.benchmarks import registry as suites
+from uavlab import benchmarks as suites
 from uavlab.core.errors import ConfigError
 from uavlab.core.registry import ENVIRONMENTS, LEARNERS, SCENES
 from uavlab.experiment.config import configure

@@ -281,9 +281,9 @@ def sizes_of(config: Any) -> str:
 def waits(device: str, folder: Path) -> Iterator[Case]:
     """Yield every task with each kind of graph."""
     from tests.support import device_checks as checks
-    from uavlab.benchmarks.compare import build_call
     from uavlab.profiling.timing import median, time_in_turn
     from uavlab.runtime.toggles import TOGGLES
+    from uavlab_lab.measure.compare import build_call
 
     def cycle(task: tuple[str, str], graph: str) -> Result:
         one = build_call(cycle_config(task, device, graph=graph), "cycle")

@@ -19,6 +19,7 @@ from uavlab.cli.base import (
     task_argument,
     with_settings,
 )
+from uavlab.core.extras import load_lab
 from uavlab.core.text import one_line
 
 with_rounds = click.option(
@@ -82,9 +83,7 @@ def check(preset: str, both: bool, **options: Any) -> Record:
 @as_json
 def doctor() -> Record:
     """Report the hardware and software of this machine, what is usable, and why the rest is not."""
-    from uavlab.benchmarks.doctor import examine
-
-    rows = examine()
+    rows = load_lab("measure.doctor", "doctor").examine()
     for row in rows:
         echo(row)
     return {"rows": [vars(row) for row in rows]}
@@ -95,10 +94,9 @@ def doctor() -> Record:
 @as_json
 def toggles(device: Any) -> Record:
     """List every optimization: its values, where it acts, how equal its results are, and whether it runs here."""
-    from uavlab.benchmarks.doctor import format_toggles, toggle_rows
-
-    echo(format_toggles(device))
-    return {"rows": toggle_rows(device)}
+    machine = load_lab("measure.doctor", "toggles")
+    echo(machine.format_toggles(device))
+    return {"rows": machine.toggle_rows(device)}
 
 
 @cli.command()
@@ -148,7 +146,7 @@ class BenchCommand(click.Command):
 
 
 def _suites() -> dict[str, Any]:
-    from uavlab.benchmarks.registry import suites
+    from uavlab.benchmarks import suites
 
     return suites()
 
@@ -173,12 +171,12 @@ def _click_option(suites: Mapping[str, Any]) -> click.Option:
 @as_json
 def bench(suite: str, out: Path | None, rounds: int, device: Any, **options: Any) -> Record:
     """Measure one suite on this machine."""
-    from uavlab.benchmarks import registry
+    from uavlab import benchmarks
 
-    record = registry.bench(
+    record = benchmarks.bench(
         suite, rounds=rounds, device=device, **{name: value for name, value in options.items() if value}
     )
-    echo(registry.format_rows(record["rows"]))
+    echo(benchmarks.format_rows(record["rows"]))
     return keep_record(out, **record)
 
 
@@ -254,8 +252,6 @@ def fit(preset: str, memory: str | None, most: int, out: Path | None, **options:
 @as_json
 def claims(names: tuple[str, ...], every: bool, system: str | None, rounds: int, out: Path | None) -> Record:
     """Compare published claims about techniques with measurements on this machine, each with a verdict."""
-    from uavlab.core.extras import load_lab
-
     report, ledger = load_lab("claims.report", "claims"), load_lab("claims.ledger", "claims")
     selection, bench = ledger.select(names, system), load_lab("claims.measures", "claims").Bench(rounds)
     path = out or report.own_path(bench.device)

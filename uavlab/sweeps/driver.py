@@ -145,6 +145,7 @@ def search_plan(sweep: Sweep, path: Path, known: list[dict[str, Any]], stop: Eve
     The ``known`` proposals of earlier calls come first, and all are kept in a file. A proposal follows from the seed of
     the search, its number, and the values of those that have ended.
     """
+    require("sweep", "search", "optuna")
     import optuna
 
     search = Search(**(sweep.search or {}))

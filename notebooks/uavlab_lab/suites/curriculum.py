@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from uavlab.benchmarks.registry import Option, Record, suite
+from uavlab.benchmarks import Option, Record, suite
 from uavlab.core.errors import ConfigError
 from uavlab.core.text import quote
 from uavlab.experiment import presets as catalogue

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.support.fixtures_config import TINY
-from uavlab.benchmarks.profile_run import format_profile, interval_advice, profile_preset
+from uavlab_lab.measure.profile_run import format_profile, interval_advice, profile_preset
 
 BOUND = {"environment": 0.8, "update": 0.2}  # 80 of 100 ms, as published
 BALANCED = {"environment": 0.3, "acting": 0.2, "update": 0.5}
@@ -36,7 +36,7 @@ def test_the_most_that_overlap_can_do_by_hand(shares: dict[str, float], most: st
 
 
 def test_a_profile_of_a_run_with_replay_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uavlab.benchmarks.profile_run.candidates", lambda config: {})
+    monkeypatch.setattr("uavlab_lab.measure.profile_run.candidates", lambda config: {})
     profile = profile_preset("leader_follower", TINY, {"interval": 4}, rounds=3)
     assert any(IN_VAIN in line for line in profile["advice"])
     assert all(line in format_profile(profile) for line in profile["advice"])

@@ -11,10 +11,10 @@ import pytest
 
 from tests.support.card_parts import facts, tables, title
 from tests.support.fixtures_config import TINY
-from uavlab.benchmarks import profile_run
-from uavlab.benchmarks.profile_run import Profile, profile_preset, shorten
 from uavlab.core.errors import ConfigError
 from uavlab.experiment.config import configure
+from uavlab_lab.measure import profile_run
+from uavlab_lab.measure.profile_run import Profile, profile_preset, shorten
 
 STEPS = {"rollout_steps": 12, "minibatches": 8, "spares": 3}
 

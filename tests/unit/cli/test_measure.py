@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.support.cli_runner import SETTINGS, uavlab
-from uavlab.benchmarks import doctor, profile_run, registry
-from uavlab.benchmarks.registry import Option, suite, suites
+from uavlab import benchmarks as registry
+from uavlab.benchmarks import Option, suite, suites
 from uavlab.cli.measure import SYSTEMS
 from uavlab.cli.runs import require_one_measure
 from uavlab.core.errors import ConfigError
@@ -19,6 +19,7 @@ from uavlab.experiment.presets import presets as known
 from uavlab.experiment.sizes import Sweep
 from uavlab_lab.claims import report as book
 from uavlab_lab.claims.ledger import ledger
+from uavlab_lab.measure import doctor, profile_run
 
 
 @pytest.fixture(autouse=True)

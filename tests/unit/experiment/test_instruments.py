@@ -11,7 +11,6 @@ import torch
 
 from tests.support.fixtures_config import sizes, tiny
 from tests.support.live_runs import trained
-from uavlab.benchmarks.compare import build_call
 from uavlab.experiment import instruments
 from uavlab.experiment.config import configure
 from uavlab.experiment.instruments import OPERATORS, Instruments, cpu_seconds, rounds, updates_of
@@ -21,6 +20,7 @@ from uavlab.profiling.roofline import count_operators
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles, with_toggles
 from uavlab.storage.metrics_log import in_digest
+from uavlab_lab.measure.compare import build_call
 
 
 class FakeMonitor:

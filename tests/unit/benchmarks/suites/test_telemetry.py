@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from tests.support.fixtures_config import sizes
-from uavlab.benchmarks import compare
-from uavlab.benchmarks.compare import (
+from uavlab.experiment import build
+from uavlab.experiment.config import configure
+from uavlab_lab.measure import compare
+from uavlab_lab.measure.compare import (
     CYCLES,
     IN_A_ROW,
     INTERVALS,
@@ -17,8 +19,6 @@ from uavlab.benchmarks.compare import (
     rates,
     throughput,
 )
-from uavlab.experiment import build
-from uavlab.experiment.config import configure
 from uavlab_lab.suites import telemetry
 from uavlab_lab.suites.telemetry import PATHS, memory_bytes, paths, raw_bytes, telemetry_suite
 

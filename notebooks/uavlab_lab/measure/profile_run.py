@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from uavlab.benchmarks import compare
-from uavlab.benchmarks.compare import Call, Row, build_call, compare_calls, prepare_pieces
 from uavlab.core.cards import Table, card, folded, notes
 from uavlab.core.errors import ConfigError
 from uavlab.core.text import printable
@@ -20,6 +18,8 @@ from uavlab.profiling.torch_profile import profile
 from uavlab.runtime.stage_timer import Monitor, memory
 from uavlab.runtime.toggles import TOGGLES, resolve, with_toggles
 from uavlab.storage.machine import describe, usable_cores
+from uavlab_lab.measure import compare
+from uavlab_lab.measure.compare import Call, Row, build_call, compare_calls, prepare_pieces
 
 ENOUGH_S, PART_S = 5.0, 2.0  # seconds after which only the fewest repetitions of cycles, and of parts, are made
 SLOWEST = ("precision", "fp16", "cpu")  # fp16 is emulated there: an update through convolutions takes minutes
