@@ -32,7 +32,7 @@ nitpick_ignore_regex = [
     ("py:.*", r"(?!uavlab\.).*"),  # names of other packages, whose pages are not here
     ("py:.*", r"uavlab\..*\.([A-Z]|Class|Function)"),  # type variables
     ("py:.*", r"uavlab\.runtime\.(finite_check|loss_scaler|oom_retry|ranks|stage_timer)\..*"),  # parts of a runtime
-    ("py:class", r"uavlab\.experiment\.(config\.Config|run_state\.Change|tuning\.Trial)"),
+    ("py:class", r"uavlab\.experiment\.(config\.Config|run_state\.Change)"),
     ("py:class", r"uavlab\.sweeps\.(spec\.Sweep|table\.Summary)"),
 ]
 

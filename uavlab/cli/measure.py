@@ -1,4 +1,4 @@
-"""Commands that report (presets, settings, check, doctor, toggles, tuning) or measure (bench, profile, fit, claims)."""
+"""Commands that report (presets, settings, check, doctor, toggles) or measure (bench, profile, fit, claims)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -99,28 +99,6 @@ def toggles(device: Any) -> Record:
 
     echo(format_toggles(device))
     return {"rows": toggle_rows(device)}
-
-
-@cli.command()
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--best", type=OutputFile(".yaml", ".yml"), help="Also write the best settings to this YAML file.")
-@click.option("--episodes", type=click.IntRange(1), default=100, show_default=True, help="By which seeds are scored.")
-@as_json
-def tuning(folder: Path, best: Path | None, episodes: int) -> Record:
-    """List what changed from run to run of those in FOLDER, in the order of time, and what it did to the score.
-
-    Scores are those of the kept policies, in episodes that chose no policy.
-    """
-    from uavlab.experiment.tuning import tuning as read_log
-
-    log = read_log(folder, episodes)
-    echo(log)
-    for note in log.notes:
-        echo(one_line(f"warning: {note}"), err=True)
-    if best is not None:
-        log.write_best(best)
-        echo(f"best settings, of {', '.join(log.best.runs)}: {best}")
-    return {"folder": str(folder), "episodes": episodes, "trials": log.rows(), "notes": list(log.notes)}
 
 
 class BenchCommand(click.Command):
