@@ -40,8 +40,7 @@ from uavlab.ops.action_sampling import sample_categorical, without_padding
 FUNCTIONS = ("initial", "transition", "observe", "reward", "terminated", "measure")
 DOUBLE_STEPS = 20  # in float64, where only types are checked
 
-Range = tuple[float, float, float]
-"""Least number, mean and largest number."""
+Range = tuple[float, float, float]  # least number, mean and largest number
 ACTIONS = ("random", "corner", "zero")
 DTYPES = {  # of results whose type differs from that of the noise
     "terminated": torch.bool,
@@ -74,35 +73,38 @@ class EnvReport:
     not_exact: tuple[str, ...] = ()  # why runs cannot be repeated bit for bit
 
     def __repr__(self) -> str:
-        total, ends = self.worlds * self.steps * len(ACTIONS), (self.terminated, self.truncated)
         returns = "none of random actions: no episode ended; take more steps"
         if self.returns:
             values = torch.tensor(self.returns, dtype=torch.float64)
             spread = values.std(correction=0).item()
             returns = f"{values.mean().item():.4g} of random actions, +- {spread:.4g} over {len(values)} episodes"
-        effect = "observations by up to {:.4g}, rewards by up to {:.4g}".format(*self.effect)
-        warning = "  WARNING   actions change nothing: random and zero actions had the same observations and rewards"
+        effect = "actions   change observations by up to {:.4g}, rewards by up to {:.4g}".format(*self.effect)
+        idle = "actions change nothing: random and zero actions had the same observations and rewards"
         deaths = (
-            f"\n  WARNING   {self.unmarked} steps went on after the end of an agent's task; set deaths=True in spec, or"
-            " replay holds its rows after the end"
+            f"{self.unmarked} steps went on after the end of an agent's task; set deaths=True in spec, or replay holds "
+            "its rows after the end"
         )
-        return (
-            (
-                f"{self.env} keeps the contract of an environment.\n"
-                f"  steps     {total}: {self.worlds} worlds x {self.steps} steps, {', '.join(ACTIONS)} actions\n"
-                f"  episodes  {self.started} started, {ends[0]} ended by the task, {ends[1]} by the horizon\n"
-                f"  checked   {self.tensors} tensors; every rollout repeated and continued past its end,"
-                " every world also stepped alone\n"
-                f"  metrics   {', '.join(self.metrics)}\n"
-                f"  observed  {_format_range(self.observations)}\n"
-                f"  rewards   {_format_range(self.rewards)}\n"
-                f"  return    {returns}\n"
-            )
-            + (f"  actions   change {effect}" if any(self.effect) else warning)
-            + deaths * (self.unmarked > 0)
-            + "".join(f"\n  WARNING   not exact: {reason}" for reason in self.not_exact)
-            + "".join(f"\n  WARNING   {place}: a GPU waits, and CUDA graphs cannot hold it" for place in self.syncs)
-        )
+        warnings = [
+            *([] if any(self.effect) else [idle]),
+            *([deaths] if self.unmarked else []),
+            *(f"not exact: {reason}" for reason in self.not_exact),
+            *(f"{place}: a GPU waits, and CUDA graphs cannot hold it" for place in self.syncs),
+        ]
+        lines = [
+            f"{self.env} keeps the contract of an environment.",
+            f"steps     {self.worlds * self.steps * len(ACTIONS)}: {self.worlds} worlds x {self.steps} steps, "
+            f"{', '.join(ACTIONS)} actions",
+            f"episodes  {self.started} started, {self.terminated} ended by the task, {self.truncated} by the horizon",
+            f"checked   {self.tensors} tensors; every rollout repeated and continued past its end, every world also "
+            "stepped alone",
+            f"metrics   {', '.join(self.metrics)}",
+            "observed  {0:.4g} to {2:.4g}, mean {1:.4g}, under random actions".format(*self.observations),
+            "rewards   {0:.4g} to {2:.4g}, mean {1:.4g}, under random actions".format(*self.rewards),
+            f"return    {returns}",
+            *([effect] if any(self.effect) else []),
+            *(f"WARNING   {text}" for text in warnings),
+        ]
+        return "\n  ".join(lines)
 
 
 @lru_cache
@@ -174,10 +176,6 @@ def _range(history: Sequence[Mapping[str, Tensor]], name: str) -> Range:
     flat = [leaf for leaf in flat if leaf.is_floating_point() and len(leaf)]
     mean = sum(leaf.double().sum().item() for leaf in flat) / sum(map(len, flat))
     return min(leaf.min().item() for leaf in flat), mean, max(leaf.max().item() for leaf in flat)
-
-
-def _format_range(numbers: Range) -> str:
-    return f"{numbers[0]:.4g} to {numbers[2]:.4g}, mean {numbers[1]:.4g}, under random actions"
 
 
 def _effect(history: Sequence[Mapping[str, Tensor]], other: Sequence[Mapping[str, Tensor]]) -> tuple[float, float]:
