@@ -17,9 +17,7 @@ import click
 from uavlab.core import installation
 from uavlab.core.errors import ConfigError, UavlabError
 from uavlab.core.text import check_threads, one_line, printable, quote
-from uavlab.experiment.external_names import FORMS, is_external
-from uavlab.experiment.names import register_external, require_names, runs_in
-from uavlab.experiment.presets import presets
+from uavlab.experiment.names import FORMS, is_external, presets, register_external, require_names, runs_in
 from uavlab.experiment.signals import exit_immediately
 from uavlab.storage.files import require_writable, write_json
 

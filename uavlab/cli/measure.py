@@ -32,7 +32,7 @@ SYSTEMS = ("leader_follower", "mapping", "assignment", "telemetry", "scale_out")
 @as_json
 def presets() -> Record:
     """List the presets."""
-    from uavlab.experiment.presets import presets as known
+    from uavlab.experiment.names import presets as known
 
     rows = {name: preset.about for name, preset in known().items()}
     for name, about in rows.items():

@@ -34,7 +34,7 @@ from uavlab.cli.base import (
 from uavlab.core.errors import ConfigError, UavlabError
 from uavlab.core.installation import program
 from uavlab.core.text import one_line, quote
-from uavlab.experiment.external_names import trust_option
+from uavlab.experiment.names import trust_option
 from uavlab.experiment.signals import graceful_stop
 
 
@@ -152,7 +152,7 @@ def cross_play(runs: tuple[str, ...], plans: tuple[str, ...], which: Any, out: P
     A preset is no player: it names the task that is flown, which otherwise is that of the first run.
     """
     from uavlab import api
-    from uavlab.experiment.presets import presets
+    from uavlab.experiment.names import presets
     from uavlab.storage.machine import describe
 
     tasks = [name for name in runs if name in presets() and not os.path.exists(name)]

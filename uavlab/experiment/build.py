@@ -18,7 +18,7 @@ from uavlab.core.rng import Streams
 from uavlab.core.text import require_known
 from uavlab.evaluation import EPISODES, Evaluation
 from uavlab.experiment.curriculum import parse, start_in_stages
-from uavlab.experiment.presets import Preset
+from uavlab.experiment.names import Preset
 from uavlab.learners.learner import Learner
 from uavlab.runtime.oom_retry import is_out_of_memory
 from uavlab.runtime.ranks import ALONE, Ranks

@@ -26,12 +26,20 @@ from uavlab.core.types import Rule
 from uavlab.experiment.build import Task, preset_values, task
 from uavlab.experiment.curriculum import curriculum_problems
 from uavlab.experiment.diagnostics import alarm_problems
-from uavlab.experiment.names import require_preset
-from uavlab.experiment.presets import presets
+from uavlab.experiment.names import presets, require_preset
 from uavlab.experiment.schedules import plateau_problems
-from uavlab.experiment.settings import evaluation_of, format_kind, settings_of
+from uavlab.experiment.settings import (
+    as_stored,
+    evaluation_of,
+    format_kind,
+    settings_of,
+    strict_model,
+    unknown_names,
+    violations,
+    with_tuples,
+    wrong_values,
+)
 from uavlab.experiment.sizes import AUTO, AUTOMATIC, automatic_sizes
-from uavlab.experiment.validation import as_stored, strict_model, unknown_names, violations, with_tuples, wrong_values
 from uavlab.runtime.ranks import RankConfig
 from uavlab.runtime.toggles import TOGGLES, Toggle, Toggles, as_dict, eager, toggle_presets
 from uavlab.storage.files import read_regular

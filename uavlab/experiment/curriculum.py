@@ -28,8 +28,7 @@ from uavlab.core.text import quote
 from uavlab.core.types import differences, leaves, tree_map
 from uavlab.envs.staged import AtStages, Staged
 from uavlab.evaluation import random_policy
-from uavlab.experiment.settings import settings_of
-from uavlab.experiment.validation import fields_of, problems_of, strict_model, violations, with_tuples
+from uavlab.experiment.settings import fields_of, problems_of, settings_of, strict_model, violations, with_tuples
 
 LOG = logging.getLogger(__name__)
 MOST_STAGES = 100

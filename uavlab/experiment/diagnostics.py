@@ -18,8 +18,7 @@ from annotated_types import Ge, Gt, Le
 from uavlab.core.errors import TrainingWarning
 from uavlab.core.registry import Resume, Settings
 from uavlab.core.symptoms import Range, Symptom, Symptoms
-from uavlab.experiment.settings import settings_of
-from uavlab.experiment.validation import fields_of, problems_of, strict_model
+from uavlab.experiment.settings import fields_of, problems_of, settings_of, strict_model
 
 Row = Mapping[str, Any]
 SCORE = "eval/"  # how names of scores begin

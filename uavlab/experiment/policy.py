@@ -20,10 +20,10 @@ from uavlab.core.types import NO_FLOATS, EnvSpec, observation_shapes, observatio
 from uavlab.envs.autoreset import out_of_time
 from uavlab.evaluation import Actor, Planner
 from uavlab.experiment import build
-from uavlab.experiment.best import Which, require_groups
 from uavlab.experiment.config import FEW, Config, Device
 from uavlab.experiment.run_dir import read_config, require_empty, require_resumable, write_config
 from uavlab.experiment.run_state import RunState
+from uavlab.experiment.schedules import Which, require_groups
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
 from uavlab.storage import checkpoint

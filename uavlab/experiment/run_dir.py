@@ -20,8 +20,7 @@ from uavlab.core.installation import program
 from uavlab.core.registry import Resume
 from uavlab.core.text import quote
 from uavlab.experiment.config import Config, Layer, configure, parts
-from uavlab.experiment.names import DIGEST, check_settings, is_damaged, read_settings
-from uavlab.experiment.presets import presets
+from uavlab.experiment.names import DIGEST, check_settings, is_damaged, presets, read_settings
 from uavlab.experiment.run_state import RunState, changes_as_json, decisions, not_exact, ranks_record
 from uavlab.experiment.settings import settings_of
 from uavlab.experiment.signals import defer_interrupt

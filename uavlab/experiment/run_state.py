@@ -17,10 +17,9 @@ from uavlab.core.installation import invocation
 from uavlab.core.rng import Streams
 from uavlab.core.text import quote
 from uavlab.experiment import build
-from uavlab.experiment.best import best_policies
 from uavlab.experiment.config import Config
 from uavlab.experiment.diagnostics import Finding
-from uavlab.experiment.schedules import Schedules
+from uavlab.experiment.schedules import Schedules, best_policies
 from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.runtime.runtime import Runtime
 from uavlab.storage.machine import describe

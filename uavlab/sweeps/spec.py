@@ -15,11 +15,8 @@ from uavlab.core.registry import ENVIRONMENTS, LEARNERS, Registry
 from uavlab.core.text import quote, suggest, yaml_lines
 from uavlab.experiment.build import preset_values, task
 from uavlab.experiment.config import ELSEWHERE, LARGEST_FILE, model_of, read_yaml, toggle_layer
-from uavlab.experiment.external_names import is_external
-from uavlab.experiment.names import require_preset
-from uavlab.experiment.presets import PRESETS, presets
-from uavlab.experiment.sizes import AUTO, BY_ENTITIES
-from uavlab.experiment.validation import (
+from uavlab.experiment.names import PRESETS, is_external, presets, require_preset
+from uavlab.experiment.settings import (
     as_stored,
     fields_of,
     problems_of,
@@ -28,6 +25,7 @@ from uavlab.experiment.validation import (
     with_tuples,
     wrong_values,
 )
+from uavlab.experiment.sizes import AUTO, BY_ENTITIES
 from uavlab.runtime.toggles import TOGGLES
 from uavlab.storage.files import read_regular
 

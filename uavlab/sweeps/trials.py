@@ -25,8 +25,8 @@ from uavlab.experiment.names import DIGEST, own_digest, require_preset
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import CONFIG, lock_owner, newest_meta, read_status, sign_lock
 from uavlab.experiment.run_state import not_exact
+from uavlab.experiment.settings import MAX_LISTED, problems_of, strict_model
 from uavlab.experiment.sizes import AUTO, AUTOMATIC
-from uavlab.experiment.validation import MAX_LISTED, problems_of, strict_model
 from uavlab.storage.files import json_digest, read_json, write_json
 from uavlab.sweeps.spec import Range, Sweep
 
