@@ -17,7 +17,6 @@ from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel
 
 from uavlab.collectors.off_policy import POOL_STEPS
-from uavlab.core.cards import card, folded, notes, table
 from uavlab.core.errors import ConfigError
 from uavlab.core.installation import program
 from uavlab.core.registry import Resume, Settings
@@ -31,7 +30,6 @@ from uavlab.experiment.schedules import plateau_problems
 from uavlab.experiment.settings import (
     as_stored,
     evaluation_of,
-    format_kind,
     settings_of,
     strict_model,
     unknown_names,
@@ -173,42 +171,10 @@ class Config(Settings):
 
     def __repr__(self) -> str:
         """Return preset, learner, and the first of the settings that differ from the preset's, as a line."""
-        changes = [f"{name}={_text(self.values[name])}" for name in self.changed]
-        more = [f"{len(changes) - FEW} more"] * (len(changes) > FEW)
-        return one_line(
-            f"<Config of {self.preset}: {', '.join([f'learner {self.task.learner}', *changes[:FEW], *more])}>"
-        )
-
-    def facts(self) -> dict[str, str]:
-        """Return what a card says first: the environment and the learner."""
-        return {"environment": type(self.env).__name__, "learner": self.task.learner}
-
-    def _repr_html_(self) -> str:
-        """Return the settings that differ from the preset's, then all in a folded table."""
-        settings, values = [setting for part in self.parts for setting in settings_of(part)], self.values
-        kinds = {
-            setting.name: format_kind(setting.kind) for setting in settings
-        }  # a toggle registered later has no value
-        abouts = {setting.name: setting.about for setting in settings}
-        abouts |= {f"eval_{name}": f"In evaluation: {about}" for name, about in abouts.items()}
-        usual = self.changed
-        changes = [(name, _text(values[name]), _text(before), abouts.get(name, "")) for name, before in usual.items()]
-        whole = [
-            (name, _text(value), kinds.get(name, ""), abouts.get(name, ""))
-            for name, value in values.items()
-            if name in kinds or value is not None  # None under ``eval_`` is the value of training
-        ]
-        return card(
-            f"Settings of {self.preset}",
-            {**self.facts(), "settings": f"{len(whole)}, {len(changes)} of them changed"},
-            table(("changed", "value", "in the preset", "meaning"), changes),
-            notes(f"{name}: {why}" for name, why in self.chosen.items()),
-            folded(f"All {len(whole)} settings", table(("setting", "value", "kind", "meaning"), whole)),
-        )
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else quote(value)
+        changed = {name: self.values[name] for name in self.changed}
+        texts = [f"{name}={value if isinstance(value, str) else quote(value)}" for name, value in changed.items()]
+        more = [f"{len(texts) - FEW} more"] * (len(texts) > FEW)
+        return one_line(f"<Config of {self.preset}: learner {', '.join([self.task.learner, *texts[:FEW], *more])}>")
 
 
 class Layer(dict[str, Any]):

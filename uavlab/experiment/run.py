@@ -321,7 +321,8 @@ class Run(RunState):
         updates = "" if settings.updates is None else f" of {settings.updates:,}"
         minutes = "" if settings.minutes is None else f" of {60 * settings.minutes:,.0f}"
         facts = {
-            **self.config.facts(),
+            "environment": type(self.config.env).__name__,
+            "learner": self.config.task.learner,
             "status": self.status,
             "update": f"{self.number:,}{updates}",
             "seconds": f"{self.seconds:,.1f}{minutes}",
