@@ -77,7 +77,7 @@ def train(preset: str, out: Path | None, name: str | None, dry_run: bool, **opti
 
 def _estimate(config: Any) -> Record:
     """Measure and print how long a run will take here; a run for another machine may be none that works here."""
-    from uavlab.experiment.estimate import measure
+    from uavlab.experiment.fit import measure
 
     try:
         estimate = measure(config).estimate(config.run)

@@ -32,7 +32,7 @@ class Best:
     """
 
     def __init__(self, parameters: Float[Tensor, "R K P"], owners: Sequence[int]) -> None:
-        """Start without a score; ``owners`` is the number of the score by which each network is chosen."""
+        """Start without a score; ``owners`` has the number of the score that chooses each network."""
         self.parameters, self.owners = parameters, torch.tensor(owners, device=parameters.device)
         self.score = parameters.new_full((len(parameters), len(set(owners))), -math.inf)
         self.updates = torch.zeros_like(self.score, dtype=torch.int64)
@@ -184,24 +184,18 @@ class Rates:
                 self.levels[seed] = replace(level, best=-math.inf, stale=0) if moved[seed] else level
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the level of each seed."""
         return {"levels": torch.tensor([[*vars(level).values()] for level in self.levels], dtype=torch.float64)}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Restore levels."""
-        self.levels = [
-            Level(rate, best, int(stale), int(waits)) for rate, best, stale, waits in state["levels"].tolist()
-        ]
+        rows = state["levels"].tolist()
+        self.levels = [Level(rate, best, int(stale), int(waits)) for rate, best, stale, waits in rows]
 
 
 class Schedules:
-    """Stages and learning rates of all seeds, by their scores."""
+    """Stages and learning rates of all seeds, by their scores; a collector and a learner follow them."""
 
     def __init__(self, config: Settings, seeds: Sequence[int], source: Collector, learner: Any, ranks: int = 1) -> None:
-        """Start all seeds at the first stage, and at the full rates; ``source`` and ``learner`` follow them.
-
-        Rates are multiplied as ``lr_scale`` says for so many ``ranks``.
-        """
+        """Start at the first stage and the full rates, times what ``lr_scale`` says for so many ``ranks``."""
         self.scale = {"none": 1.0, "linear": float(ranks), "sqrt": math.sqrt(ranks)}[config.run.lr_scale]
         self.warmup, self.warm = config.run.warmup, 1.0  # its updates, and the share of the rates that holds now
         self.task, self.progression = config.evaluation, progression(config, seeds)
@@ -238,8 +232,8 @@ class Schedules:
     ) -> bool:
         """Decide by the figures and scores of all seeds; return whether one changed its stage.
 
-        With a curriculum, ``figures`` get the number of the ``stage`` at which each seed was scored, from 1 on, and
-        ``bests`` forget the scores of seeds that are at a higher stage than ever.
+        With a curriculum, ``figures`` get the ``stage`` at which each seed was scored, from 1 on, and ``bests`` forget
+        the scores of seeds that are at a higher stage than ever.
         """
         ahead, moved = [False] * len(scores), [False] * len(scores)
         if self.progression:

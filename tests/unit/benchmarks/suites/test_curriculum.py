@@ -15,7 +15,7 @@ from uavlab import api
 from uavlab.core.errors import ConfigError, DivergedError
 from uavlab.core.statistics import student
 from uavlab.experiment.config import configure
-from uavlab.experiment.estimate import Pace
+from uavlab.experiment.fit import Pace
 from uavlab.experiment.names import PRESETS, Preset
 from uavlab.experiment.policy import load
 from uavlab.experiment.run import Run
