@@ -35,11 +35,7 @@ MISFIT = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError,
 
 
 def save(run: RunState, folder: Path) -> tuple[Path, int]:
-    """Write a checkpoint of ``run`` into ``folder``, linking unchanged segments of replay from the last one.
-
-    Returns:
-        The checkpoint and the bytes written for it.
-    """
+    """Write a checkpoint, linking unchanged segments of replay from the last one; return it and the bytes written."""
     previous = run.last if run.linkable else None
     there = [] if previous is None else checkpoint.list_groups(previous)
     segments = run.source.segments([name for name in there if name.startswith(SEGMENT)])
@@ -113,10 +109,7 @@ def _kinds(tensors: Mapping[str, Tensor]) -> set[tuple[str, str, str]]:
 
 
 def adopt(run: RunState, saved: checkpoint.Checkpoint, streams: bool = True) -> None:
-    """Restore what all ranks share from a checkpoint of rank 0; worlds, replay and streams of its own stay as built.
-
-    ``streams=False`` leaves all streams as built.
-    """
+    """Restore what all ranks share from a checkpoint of rank 0, without ``streams`` if these are False."""
     built = {item.name: {name: tensor.clone() for name, tensor in item.read().items()} for item in items(run)}
     local = {name: built["learner"][name] for name in run.learner.local if name in built["learner"]}
     shared = {name: state for name, state in saved.groups["streams"].items() if is_shared(name) or name == "salt"}

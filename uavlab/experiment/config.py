@@ -210,20 +210,23 @@ def _configure(preset: str, *layers: Mapping[str, Any]) -> Config:
     given, origins = dict[str, Any](), dict[str, str]()
     for layer in layers:
         given |= layer
-        known_origins = getattr(layer, "origins", {})
-        origins |= {name: f" from {known_origins[name]}" if name in known_origins else "" for name in layer}
+        known = getattr(layer, "origins", {})
+        origins |= {name: f" from {known[name]}" if name in known else "" for name in layer}
     if given.get("minutes") is not None:
         given.setdefault("updates", None)
-    chosen_task = task(chosen.env, _learner_name({**chosen.values, **given}, origins))
+    learner = {**chosen.values, **given}.get("learner")
+    if not isinstance(learner, str | None):
+        raise ConfigError(f"learner: expected a name, got {quote(learner)}{origins.get('learner', '')}.")
+    chosen_task = task(chosen.env, learner)
     usual = {**eager(), **preset_values(chosen, chosen_task), "learner": chosen_task.learner}
     values = {**usual, **given, "learner": chosen_task.learner}
     model = model_of(chosen_task.settings, tuple(TOGGLES.values()))
     defaults = {name: field.default for name, field in model.model_fields.items()}
     unknown, values = unknown_names(model, values, origins, ELSEWHERE), with_tuples(model, values)
     problems, wrong = wrong_values(model, values, origins)
-    problems = unknown + problems
     values = {**defaults, **values}
-    problems += violations((*RULES, *getattr(chosen_task.environment.kind, "rules", ())), values, wrong, origins)
+    rules = (*RULES, *getattr(chosen_task.environment.kind, "rules", ()))
+    problems = [*unknown, *problems, *violations(rules, values, wrong, origins)]
     if not problems:
         values |= {name: as_stored(name, values[name]) for name in TABLES}  # as a folder of a run holds them
         usual = {**defaults, **with_tuples(model, usual)}
@@ -248,7 +251,12 @@ def gather(
     Their order is: a named set of toggles, a settings file, ``key=value`` texts of settings, those of toggles, and the
     options that are not None.
     """
-    assigned, toggled = dict(map(parse_setting, texts)), dict(map(parse_toggle, toggle_texts))
+    assigned = dict(map(parse_setting, texts))
+    toggled = dict(parse_setting(text, "--toggle") for text in toggle_texts)
+    for name in toggled:
+        if name not in TOGGLES:
+            hint = suggest(name, TOGGLES)
+            raise ConfigError(f"unknown toggle {quote(name)} from --toggle{hint}. All toggles: {program()} toggles.")
     chosen = {name: value for name, value in options.items() if value is not None}
     result = Layer({}, {})
     for layer in (
@@ -274,26 +282,13 @@ def single_layer(settings: Iterable[tuple[str, Any, str]]) -> Layer:
 
 
 def toggle_layer(name: str, device: str | None = None) -> Layer:
-    """Return a named set of toggles for a device; None stands for ``auto``.
-
-    Raises:
-        ConfigError: The set is unknown.
-    """
+    """Return a named set of toggles for a device; None stands for ``auto``."""
     on_cuda = torch.cuda.is_available() and device != "cpu"
     known = toggle_presets(torch.device("cuda" if on_cuda else "cpu"))
     if name not in known:
         raise ConfigError(f"unknown toggles {quote(name)}{suggest(name, known)}. Known sets: {', '.join(known)}.")
     values = {**as_dict(Toggles()), **known[name]}
     return Layer(values, dict.fromkeys(values, f"--toggles {name}"))
-
-
-def parse_toggle(text: str) -> tuple[str, Any]:
-    """Split ``name=value`` of a toggle."""
-    name, value = parse_setting(text, "--toggle")
-    if name not in TOGGLES:
-        hint = suggest(name, TOGGLES)
-        raise ConfigError(f"unknown toggle {quote(name)} from --toggle{hint}. All toggles: {program()} toggles.")
-    return name, value
 
 
 def read_yaml(path: Path) -> Layer:
@@ -325,13 +320,6 @@ def parts(settings: tuple[type[Any], ...]) -> tuple[type[Any], ...]:
     """Return the classes whose fields are the settings of a run, the environment last."""
     source, learner, env = settings
     return RunConfig, source, learner, Toggles, env
-
-
-def _learner_name(values: Mapping[str, Any], origins: Mapping[str, str]) -> str | None:
-    name = values.get("learner")
-    if name is not None and not isinstance(name, str):
-        raise ConfigError(f"learner: expected a name, got {quote(name)}{origins.get('learner', '')}.")
-    return name
 
 
 @lru_cache

@@ -80,7 +80,7 @@ def is_external(name: Any) -> bool:
 
 
 def parse_external(name: str) -> Origin:
-    """Return where an environment of this name comes from; nothing is imported."""
+    """Return where an environment comes from; nothing is imported."""
     head, *pairs = name.split(",")
     scheme, _, rest = head.partition(":")
     kind = scheme if scheme in PACKAGES else "factory"

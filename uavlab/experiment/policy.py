@@ -279,7 +279,6 @@ def export(trained: TrainedPolicy, out: Path) -> Path:
 def fly(
     trained: TrainedPolicy, seed: int, mean_action: bool = False, run: int = 0, env: Env | None = None
 ) -> Iterator[Any]:
-    """Fly one episode of a trained team; see ``fly_policy``."""
     if not trained.config.task.evaluation.flies:
         raise ConfigError(f"fly: {trained.config.preset} has no team that flies; see `{program()} evaluate`.")
     env = env or trained.config.evaluation

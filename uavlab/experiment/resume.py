@@ -73,10 +73,7 @@ def resume_run(
 
 
 def restore_latest(run: RunState, saved: checkpoint.Checkpoint, fresh_replay: bool, new: bool = False) -> None:
-    """Restore a newly built run from its newest checkpoint, and record why it cannot be repeated exactly.
-
-    A ``new`` rank takes over what all ranks share, from the checkpoint of rank 0.
-    """
+    """Restore a newly built run, and record why it is not exact; a ``new`` rank takes what all share from rank 0."""
     before, here = saved.meta["device"], run.rt.device.type
     if before != here and run.config.run.device != here:
         raise ConfigError(
@@ -88,6 +85,7 @@ def restore_latest(run: RunState, saved: checkpoint.Checkpoint, fresh_replay: bo
         adopt(run, saved, streams=before == here)
     else:
         restore(run, saved, fresh_replay, streams=before == here)
+        run.recorder.saved_digest = saved.meta["rows"]
     if before != here:
         run.rng.reopen(saved.step)
         reasons.append(f"{before} -> {here}, new random streams")
@@ -97,8 +95,6 @@ def restore_latest(run: RunState, saved: checkpoint.Checkpoint, fresh_replay: bo
     reasons += [f"ranks {count} -> {size}, each with its own worlds and batch"] * (count != size)
     run.parts.forced = saved.meta["forced"] and run.done
     reasons += ["it was scored once more, at its former target"] * (saved.meta["forced"] and not run.done)
-    if not new:
-        run.recorder.saved_digest = saved.meta["rows"]
     run.best_team.updates[:, 0] = torch.tensor(best_updates(saved.meta, run.config.run.runs))
     since = [f"update {saved.step}: {why}" for why in reasons]
     run.parts.not_exact_reasons = list(dict.fromkeys([*saved.meta["lifted"], *run.parts.not_exact_reasons, *since]))
@@ -113,12 +109,9 @@ def restore_latest(run: RunState, saved: checkpoint.Checkpoint, fresh_replay: bo
 
 
 def newest_of_all(folder: Path, fresh_replay: bool, ranks: Ranks) -> tuple[checkpoint.Checkpoint | None, bool]:
-    """Read the newest checkpoint of a run that all ranks have; None if it has none yet.
+    """Read the newest checkpoint that all ranks have, None if there is none yet; return whether this rank is new, too.
 
     A rank that was not there when it was saved is new, and reads that of rank 0.
-
-    Returns:
-        The checkpoint of this rank, and whether it is new.
     """
     most: int | None = None
     while True:

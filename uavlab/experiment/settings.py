@@ -46,11 +46,12 @@ def settings_of(part: type[Any]) -> list[Setting]:
 @lru_cache
 def _declared(part: type[Any]) -> tuple[Setting, ...]:
     """Return the settings of a dataclass; a panel of a live run asks for them hundreds of times at each change."""
-    hints, abouts = get_type_hints(part, include_extras=True), _meanings(part)
-    return tuple(
-        Setting(f.name, hints[f.name], f.default, abouts.get(f.name, ""), _resume_mark(hints[f.name]))
-        for f in dataclasses.fields(part)
-    )
+    hints, abouts, settings = get_type_hints(part, include_extras=True), _meanings(part), []
+    for field in dataclasses.fields(part):
+        kind = hints[field.name]
+        marks = (mark for mark in getattr(kind, "__metadata__", ()) if isinstance(mark, Resume))
+        settings.append(Setting(field.name, kind, field.default, abouts.get(field.name, ""), next(marks, Resume.NO)))
+    return tuple(settings)
 
 
 def format_kind(kind: Any) -> str:
@@ -70,10 +71,7 @@ def format_kind(kind: Any) -> str:
 
 
 def describe_settings(parts: Iterable[type[Any]], values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return ``name``, ``value``, ``kind`` and ``meaning`` of each setting, in the order of the declaring classes.
-
-    The settings ``eval_<name>`` of an environment are left out.
-    """
+    """Return ``name``, ``value``, ``kind`` and ``meaning`` of each setting that classes declare, in their order."""
     return [
         {"name": each.name, "value": values[each.name], "kind": format_kind(each.kind), "meaning": each.about}
         for part in parts
@@ -95,10 +93,6 @@ def _meanings(part: type[Any]) -> dict[str, str]:
         listed = inspect.cleandoc(base.__doc__ or "").partition("Attributes:\n")[2]
         meanings |= {name: " ".join(text.replace("``", "").split()) for name, text in ATTRIBUTE.findall(listed)}
     return meanings
-
-
-def _resume_mark(kind: Any) -> Resume:
-    return next((mark for mark in getattr(kind, "__metadata__", ()) if isinstance(mark, Resume)), Resume.NO)
 
 
 def evaluation_of(env: type[Any]) -> dict[str, Any]:
