@@ -37,7 +37,7 @@ class OutputFile(click.Path):
         path = Path(str(super().convert(value, param, ctx)))
         if path.is_dir():
             self.fail(f"{quote(str(path))} is a folder; name a file in it.", param, ctx)
-        if self.suffixes and not path.name.endswith(self.suffixes):
+        if not path.name.endswith(self.suffixes or ""):
             self.fail(f"{quote(str(path))} must end in one of {', '.join(self.suffixes)}.", param, ctx)
         require_writable(path)
         return path
@@ -170,19 +170,17 @@ class NamesFirst(click.Command):
     """A command that refuses unknown names before it imports torch."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Check the names among the parameters, then run the command."""
         require_names(ctx.params)
         return super().invoke(ctx)
 
 
 class NamesFirstGroup(click.Group):
-    """A group of such commands and groups."""
+    """A group of such commands and groups, which says of a preset or a run that it is no command."""
 
     command_class = NamesFirst
     group_class = type
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """Return the command that the words begin with; a preset or a run is none."""
         known = None if args[0] in self.commands else presets().get(args[0])
         if known or os.path.exists(f"{args[0]}/config.json"):
             command = "train" if known else "evaluate"
@@ -224,13 +222,7 @@ def show_reading(env: Any, rank: int = 0) -> None:
         echo(f"read {env.origin.name}: {env.reading}", err=True)
 
 
-def layer(
-    settings: tuple[str, ...],
-    config_file: Path | None,
-    toggles: str | None,
-    toggle_texts: tuple[str, ...],
-    **options: Any,
-) -> Any:
+def layer(settings: Any, config_file: Path | None, toggles: str | None, toggle_texts: Any, **options: Any) -> Any:
     """Return the settings that a command line gives."""
     from uavlab.experiment.config import gather
 

@@ -105,7 +105,6 @@ class BenchCommand(click.Command):
     """The command ``bench``: its suites, their help and their options are those registered when it is used."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the parameters of every suite, then the options of single suites."""
         known = _suites()
         own: dict[str, dict[str, Any]] = {}
         for name, suite in known.items():
@@ -118,7 +117,6 @@ class BenchCommand(click.Command):
         ]
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write what each suite measures."""
         formatter.write_paragraph()
         with formatter.indentation():
             about = "; ".join(f"`{name}` ({suite.about})" for name, suite in _suites().items())
@@ -153,9 +151,8 @@ def bench(suite: str, out: Path | None, rounds: int, device: Any, **options: Any
     """Measure one suite on this machine."""
     from uavlab.benchmarks import registry
 
-    record = registry.bench(
-        suite, rounds=rounds, device=device, **{name: value for name, value in options.items() if value}
-    )
+    given = {name: value for name, value in options.items() if value}
+    record = registry.bench(suite, rounds=rounds, device=device, **given)
     echo(registry.format_rows(record["rows"]))
     return keep_record(out, **record)
 
@@ -178,21 +175,12 @@ def bench(suite: str, out: Path | None, rounds: int, device: Any, **options: Any
 )
 @record_file
 @as_json
-def profile(
-    preset: str,
-    rounds: int,
-    trace: Path | None,
-    stacks: bool,
-    every: bool,
-    limit: float | None,
-    out: Path | None,
-    **options: Any,
-) -> Record:
+def profile(preset: str, out: Path | None, **options: Any) -> Record:
     """Measure where the time of PRESET goes, what bounds it, and which toggles would help: predicted and measured."""
     from uavlab import api
 
-    given: Any = {"settings": layer(**options), "rounds": rounds, "trace": trace}
-    record = api.profile(preset, **given, every=every, stacks=stacks, limit=limit)
+    how = {name: options.pop(name) for name in ("rounds", "trace", "stacks", "every", "limit")}
+    record = api.profile(preset, settings=layer(**options), **how)
     echo(record)
     return keep_record(out, **record)
 

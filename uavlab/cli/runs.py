@@ -71,12 +71,13 @@ def train(preset: str, out: Path | None, name: str | None, dry_run: bool, **opti
     what = {"replay_bytes": "replay takes", "world_bytes": "worlds take"}.get(what, "flights take")
     amount = f"{planned['flights']} logs to read" if size is None else f"{what} {size / 2**20:.1f} MiB"
     with started(config, folder) as run:
-        echo(f"{amount}; the run is kept in {folder}{f', and goes on from update {run.number}' if run.number else ''}")
+        goes_on = f", and goes on from update {run.number}" if run.number else ""
+        echo(f"{amount}; the run is kept in {folder}{goes_on}")
         return drive(run)
 
 
 def _estimate(config: Any) -> Record:
-    """Measure and print how long a run will take here; a run for another machine may be none that works here."""
+    """Measure and print how long a run will take here, if it works here."""
     from uavlab.experiment.fit import measure
 
     try:
@@ -116,9 +117,7 @@ def resume(run: str, fresh_replay: bool, **options: Any) -> Record:
 @on_device
 @record_file
 @as_json
-def evaluate(
-    runs: tuple[str, ...], plan: str | None, which: Any, device: Any, out: Path | None, **scoring: Any
-) -> Record:
+def evaluate(runs: Any, plan: str | None, which: Any, device: Any, out: Path | None, **scoring: Any) -> Record:
     """Evaluate the best policy of each RUN on its evaluation task, with 95 % intervals."""
     from uavlab import api
     from uavlab.storage.machine import describe
@@ -131,7 +130,10 @@ def evaluate(
     how |= {} if plan or which == "best" else {"which": which}
     for run, player in zip(runs, what, strict=True):
         result = api.evaluate(player, policy=plan, device=device, **scoring)
-        title = f"{plan}, {result.count}" if plan else _title(player, result.count)
+        title = f"{plan}, {result.count}"
+        if not plan:
+            age = f"<= {player.update}" if min(player.updates) < 0 else ", ".join(map(str, player.updates))
+            title = f"policy of update {age}, {result.count} x {len(player.parameters)} run(s)"
         echo(f"{run}: {title}\n{result}")
         kind = "run" if os.path.exists(f"{run}/config.json") else "preset"
         rows.append({**result, kind: run, **how, **episodes})
@@ -176,9 +178,7 @@ def cross_play(runs: tuple[str, ...], plans: tuple[str, ...], which: Any, out: P
 @which_policy
 @record_file
 @as_json
-def transfer(
-    run: str, sizes: str, stages: str, plans: tuple[str, ...], which: Any, out: Path | None, **scoring: Any
-) -> Record:
+def transfer(run: str, sizes: str, stages: str, plans: Any, which: Any, out: Path | None, **scoring: Any) -> Record:
     """Score the policy of RUN in teams of other sizes, or at each stage of a curriculum, without training."""
     from uavlab import api
     from uavlab.storage.machine import describe
@@ -226,11 +226,6 @@ def report(runs: tuple[str, ...], out: Path | None, device: Any, **scoring: Any)
         echo(one_line(f"warning: {note}"), err=True)
     echo(f"{len(folders)} run(s); open {page}")
     return {"page": str(page), "runs": [str(folder) for folder in folders], "missing": missing}
-
-
-def _title(trained: Any, count: str) -> str:
-    age = f"<= {trained.update}" if min(trained.updates) < 0 else ", ".join(map(str, trained.updates))
-    return f"policy of update {age}, {count} x {len(trained.parameters)} run(s)"
 
 
 @cli.command()
@@ -301,13 +296,16 @@ def drive(run: Any) -> Record:
             f"saved {saved['count']} times: training paused {saved['mean_s']:.3f} s on average, at most "
             f"{saved['longest_s']:.3f} s; the last save wrote {saved['last_bytes'] / 2**20:.1f} MiB"
         )
+    highest = [score if math.isfinite(score) else None for score in run.best_score.tolist()]
     record = {"run": str(run.folder), "status": run.status, "updates": run.number, "seconds": run.seconds}
-    record["highest_scores_in_training"] = [
-        score if math.isfinite(score) else None for score in run.best_score.tolist()
-    ]
-    if received:
+    return end({**record, "highest_scores_in_training": highest}, 128 + received[0] if received else 0)
+
+
+def end(record: Record, code: int) -> Record:
+    """Return the record of a command, or print it and end the process with another exit code than 0."""
+    if code:
         print_json(record)
-        sys.exit(128 + received[0])
+        sys.exit(code)
     return record
 
 
@@ -343,15 +341,10 @@ def sweep(file: Path, out: Path | None) -> Record:
         table, page = run_and_report(spec, out or Path("sweeps") / file.stem, stop)
     echo(table)
     echo(f"open {page}")
-    record = {**table.record(), "page": str(page)}
-    if received:
-        print_json(record)
-        sys.exit(128 + received[0])
-    if table.failure:
+    if table.failure and not received:
         echo(f"sweep: {table.failure}", err=True)
-        print_json(record)
-        sys.exit(UavlabError.exit_code)
-    return record
+    code = 128 + received[0] if received else UavlabError.exit_code * bool(table.failure)
+    return end({**table.record(), "page": str(page)}, code)
 
 
 @cli.command("sweep-trial")
@@ -364,11 +357,9 @@ def trial(folder: Path) -> Record:
     request, stop = read_request(), Event()
     watch_input(stop.set)
     with graceful_stop(stop.set):
-        result = run_trial(folder, request, stop)
-    echo(
-        one_line(f"{folder}: {(result or {}).get('status', 'interrupted')} {(result or {}).get('reason', '')}").strip()
-    )
-    return result or {"status": "interrupted"}
+        result = run_trial(folder, request, stop) or {"status": "interrupted"}
+    echo(one_line(f"{folder}: {result['status']} {result.get('reason', '')}").strip())
+    return result
 
 
 def own_place() -> tuple[int, int]:

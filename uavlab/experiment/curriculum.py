@@ -12,7 +12,7 @@ curriculum:
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -120,12 +120,7 @@ class Decision(NamedTuple):
 
 
 def threshold(final: float, rules: Fallback) -> float:
-    """Return the score below which a run does worse than ``margin`` of a final score; for scores of either sign.
-
-    >>> rules = Fallback(margin=0.6, scale=0.1)
-    >>> [round(threshold(final, rules), 3) for final in (1.0, 0.0, -1.0)]
-    [0.6, -0.04, -1.4]
-    """
+    """Return the score below which a run does worse than ``margin`` of a final score; for scores of either sign."""
     return final - (1 - rules.margin) * max(abs(final), rules.scale)
 
 
@@ -167,12 +162,7 @@ def _next(here: Position, final: float) -> Position:
 
 
 def shares(curriculum: Curriculum, stage: int) -> list[float]:
-    """Return the share of new worlds that start at each stage while a run is at ``stage``.
-
-    >>> stages = [Stage({}), Stage({}, mix=(0.7, 0.3)), Stage({}, mix=(0.6, 0.4))]
-    >>> [shares(Curriculum("score", tuple(stages)), stage) for stage in range(3)]
-    [[1.0, 0.0, 0.0], [0.3, 0.7, 0.0], [0.2, 0.2, 0.6]]
-    """
+    """Return the share of new worlds that start at each stage while a run is at ``stage``."""
     now, before = curriculum.stages[stage].mix if stage else (1.0, 0.0)
     later = len(curriculum.stages) - stage - 1
     return [before / max(stage, 1)] * stage + [now] + [0.0] * later
@@ -184,11 +174,7 @@ def learning_rate(curriculum: Curriculum, position: Position) -> float:
 
 
 def parse(table: Mapping[str, Any], env: Any) -> Curriculum:
-    """Return the curriculum of a table for a task.
-
-    Raises:
-        ConfigError: A name, type, range or rule is violated; the message lists all problems.
-    """
+    """Return the curriculum of a table for a task; an error lists all problems."""
     problems, stages = _problems(table, env)
     if problems:
         raise ConfigError("; ".join(problems) + ".")
@@ -287,24 +273,22 @@ def first_difference(env: Any, stage: Any) -> str:
         action = random_policy(seen, acting_noise(rng, "act", TRIED, spec))[0]
         noise = rng.uniform("step", TRIED, spec.step_noise)[0]
         after = env.transition(state, action, noise)
-        pairs = zip(*(_results(task, state, action, noise, after) for task in (env, stage)), strict=True)
-        for (name, expected), (_, result) in pairs:
-            if not torch.equal(expected, result):
+        for name, given in (
+            ("transition", (state, action, noise)),
+            ("observe", (after,)),
+            ("reward", (state, action, after)),
+            ("terminated", (after,)),
+            ("measure", (state, action, after)),
+        ):
+            expected, result = (getattr(task, name)(*given) for task in (env, stage))
+            if not all(map(torch.equal, _tensors(expected), _tensors(result))):
                 return name
         state = after
     return ""
 
 
-def _results(env: Any, state: Any, action: Tensor, noise: Tensor, after: Any) -> Iterator[tuple[str, Tensor]]:
-    """Yield all tensors that the functions of an environment return, each with the name of the function."""
-    for _, leaf in leaves(env.transition(state, action, noise)):
-        yield "transition", leaf
-    for _, leaf in leaves(env.observe(after)):
-        yield "observe", leaf
-    yield "reward", env.reward(state, action, after)
-    yield "terminated", env.terminated(after)
-    for value in env.measure(state, action, after).values():
-        yield "measure", value
+def _tensors(result: Any) -> list[Tensor]:
+    return [*result.values()] if isinstance(result, dict) else [leaf for _, leaf in leaves(result)]
 
 
 def start_in_stages(plan: Curriculum, env: Any, implement: Callable[[Any], Any]) -> Staged:

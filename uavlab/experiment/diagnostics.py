@@ -74,8 +74,7 @@ def is_scored(row: Row) -> bool:
 class Alarm:
     """A limit of one figure: one of ``above``, ``below``, ``rise`` and ``fall`` is set.
 
-    ``rise`` and ``fall`` are relative to the rows before those that are judged. Rows of former stages of a curriculum
-    are left out, where figures differ for good reason.
+    ``rise`` and ``fall`` are relative to the rows before, without those of former stages of a curriculum.
 
     Attributes:
         figure: Name in the rows of metrics, such as ``critic_loss`` or ``eval/completion``.
@@ -150,8 +149,7 @@ def check_alarms(rows: Sequence[Row], config: Settings, since: Sequence[int]) ->
 def went_off(alarm: Alarm, rows: Sequence[Row], since: Sequence[int] = ()) -> str:
     """Return why an alarm goes off with the last row; empty if it does not, or already did.
 
-    Each of several seeds is judged by its own figures; a figure that is not a number is beyond every limit. ``since``
-    holds the update at which each seed came to its stage; ``rise`` and ``fall`` compare with no row up to then.
+    Each seed is judged alone; ``rise`` and ``fall`` compare with no row before it came to its stage (``since``).
     """
     if not rows or alarm.figure not in rows[-1]:
         return ""
@@ -190,10 +188,9 @@ def _distance(alarm: Alarm, values: Sequence[float]) -> str:
 
 
 def deviations(value: float, before: Sequence[float]) -> float:
-    """Return the robust z-score of a value: its distance from the median of others, in robust standard deviations.
+    """Return the robust z-score of a value: its distance from the median of others that are finite, in deviations.
 
-    A deviation is the median distance from the median over 0.6745, and at least 1 % of the median. Where that is 0,
-    so is the score. Only finite values count.
+    A deviation is the median distance from the median over 0.6745, at least 1 % of the median; if it is 0, so is z.
 
     Source:
         Iglewicz and Hoaglin 1993, "How to Detect and Handle Outliers".
@@ -405,8 +402,7 @@ def _gains(seed: Seed) -> list[list[float]]:
 def _as_random_as_before(seed: Seed) -> bool:
     if seed.range is None or len(seed.entropy) < ROWS:
         return False
-    first, last = seed.entropy[0].value, median(point.value for point in quarters(seed.entropy)[-1])
-    return abs(last - first) <= SAME * abs(seed.range.high)
+    return abs(levels(seed.entropy)[-1] - seed.entropy[0].value) <= SAME * abs(seed.range.high)
 
 
 def _seeds(rows: Sequence[Row], config: Settings) -> Iterator[Seed]:
@@ -469,11 +465,7 @@ def progress_report(run: Any, since: int) -> str:
 
 
 def median_changes(before: Sequence[Row], after: Sequence[Row], names: Sequence[str]) -> list[str]:
-    """Return how the median of each metric moved from some rows to others; metrics without a value are left out.
-
-    >>> median_changes([{"loss": 4.0}], [{"loss": 1.0}, {"loss": 3.0}, {"loss": 2.0}], ["loss", "kl"])
-    ['loss 4 -> 2']
-    """
+    """Return how the median of each metric moved from some rows to others; metrics without a value are left out."""
     texts = []
     for name in names:
         old, new = ([row[name] for row in rows if name in row] for rows in (before, after))

@@ -58,7 +58,7 @@ class PolicyModule(nn.Module):
         load: Callable[[Float[Tensor, "1 K P"]], Any],
         call: Outputs,
     ) -> None:
-        """Split parameters by ``layers``; ``load`` returns a policy of parameters, ``call`` its outputs."""
+        """Split parameters by layers; ``load`` returns a policy of parameters, ``call`` its outputs."""
         super().__init__()
         self.networks = nn.ModuleList(_split(row, layers) for row in parameters if layers)
         self.fixed, self.load, self.call = None if layers else load(parameters[None]), load, call
@@ -84,7 +84,7 @@ def _split(row: Float[Tensor, " P"], layers: Layers) -> nn.Module:
 
 
 def export(trained: TrainedPolicy, out: Path, seed_index: int = 0, agent: int | None = None) -> Path:
-    """Write a file that runs without uavlab, or a folder for ``load`` if the name has no suffix, and return it."""
+    """Write a file that runs without uavlab, or a folder for ``load`` if the name has no suffix; return it."""
     if out.suffix:
         return export_policy(trained, out, seed_index, agent)
     if seed_index or agent is not None:
@@ -261,10 +261,11 @@ def _describe(signals: Signals) -> list[dict[str, Any]]:
 
 def _loading(file: Path, inputs: Signals, outputs: Signals) -> str:
     """Return a line that runs the file: on tensors, or with ONNX on arrays, which bear the names of the inputs."""
+    run = f"torch.export.load({file.name!r}).module()({', '.join(inputs)})"
     if file.suffix == ".onnx":
         given = ", ".join(f'"{name}": {name}' for name in inputs)
-        return f"{', '.join(outputs)} = onnxruntime.InferenceSession({file.name!r}).run(None, {{{given}}})"
-    return f"{', '.join(outputs)} = torch.export.load({file.name!r}).module()({', '.join(inputs)})"
+        run = f"onnxruntime.InferenceSession({file.name!r}).run(None, {{{given}}})"
+    return f"{', '.join(outputs)} = {run}"
 
 
 def _origin(trained: TrainedPolicy, seed_index: int, parameters: Float[Tensor, "K P"]) -> dict[str, Any]:

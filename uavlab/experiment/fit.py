@@ -60,11 +60,9 @@ class Fit:
     lines: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        """Return the lines."""
         return "\n".join(self.lines)
 
     def note(self, line: str) -> None:
-        """Add a line."""
         self.lines.append(line)
         self.say(line)
 
@@ -129,10 +127,7 @@ def largest(
     tolerance: float = 0.0,
     on_trial: Callable[[int, bool], object] = lambda value, good: None,
 ) -> BatchSearch:
-    """Return the largest value of a setting with which full updates fit, and the trials; see ``largest_batch``.
-
-    Each trial builds the run anew, with few random steps, and makes two updates.
-    """
+    """Return the largest value of a setting with which full updates fit, and the trials; see ``largest_batch``."""
     configure(config.preset, config.values, {setting: high})  # before any trial
     return largest_batch(
         lambda value: _updates(config, {setting: value}), low, high, margin, budget, tolerance, on_trial
@@ -176,8 +171,7 @@ def _fit_minibatches(config: Config, budget: int | None, margin: float, result: 
     result.settings["minibatches"] = count
 
 
-def _more(value: int, margin: float) -> int:
-    """Return the number that must fit, so that a value leaves the margin free."""
+def _more(value: int, margin: float) -> int:  # what must fit, so that a value leaves the margin free
     return math.ceil(value / (1 - margin))
 
 
@@ -293,7 +287,7 @@ def measure(config: Config, enough_s: float = 4.0) -> Pace:
 
 
 def _time_steps(steps: Iterator[object], rt: Runtime, began: float, enough_s: float) -> list[float]:
-    """Return the time of the first step since ``began``, and of each step after it (s)."""
+    """Return the time of the first step since ``began``, and of each later step (s)."""
     time_steps(steps, rt.device, 0.0)
     return [time.perf_counter() - began, *time_steps(steps, rt.device, enough_s, most=MOST_STEPS)]
 

@@ -155,6 +155,7 @@ def check_env(env: Env | str, worlds: int = 7, steps: int = 300) -> EnvReport:
     for _ in range(min(steps, DOUBLE_STEPS)):
         double.step()
     still = CheckedRollout(env, worlds, "zero", torch.float32, seed=ACTIONS.index("random"))
+    idle = [still.step() for _ in range(steps)]
     return EnvReport(
         repr(env),
         worlds,
@@ -164,7 +165,7 @@ def check_env(env: Env | str, worlds: int = 7, steps: int = 300) -> EnvReport:
         observations=_range(random, "observe"),
         rewards=_range(random, "reward"),
         returns=tuple(returns),
-        effect=_effect(random, [still.step() for _ in range(steps)]),
+        effect=(_effect(random, idle, "observe"), _effect(random, idle, "reward")),
         syncs=_syncs(env),
         not_exact=tuple(env.inexact()) if hasattr(env, "inexact") else (),
     )
@@ -178,22 +179,15 @@ def _range(history: Sequence[Mapping[str, Tensor]], name: str) -> Range:
     return min(leaf.min().item() for leaf in flat), mean, max(leaf.max().item() for leaf in flat)
 
 
-def _effect(history: Sequence[Mapping[str, Tensor]], other: Sequence[Mapping[str, Tensor]]) -> tuple[float, float]:
-    """Return the largest difference of an observation and of a reward between two rollouts with equal noise."""
-
-    def largest(name: str) -> float:
-        pairs = ((a[key], b[key]) for a, b in zip(history, other, strict=True) for key in a if key.startswith(name))
-        return max((a.double() - b.double()).abs().max().item() for a, b in pairs if a.numel())
-
-    return largest("observe"), largest("reward")
+def _effect(history: Sequence[Mapping[str, Tensor]], other: Sequence[Mapping[str, Tensor]], name: str) -> float:
+    """Return the largest difference of observations or rewards between two rollouts with equal noise."""
+    pairs = ((a[key], b[key]) for a, b in zip(history, other, strict=True) for key in a if key.startswith(name))
+    return max((a.double() - b.double()).abs().max().item() for a, b in pairs if a.numel())
 
 
 def _syncs(env: Env) -> tuple[str, ...]:
-    """Return the lines of the methods at which a GPU waits for the host, once constants are on the device.
-
-    An environment that works on the host by nature, as those of others do, has none that can be avoided.
-    """
-    if hasattr(env, "host_work"):
+    """Return the lines of the methods at which a GPU waits for the host, once constants are on the device."""
+    if hasattr(env, "host_work"):  # by nature, as environments of others do: none can be avoided
         return ()
     with HostSyncs(env) as syncs:
         CheckedRollout(env, 2, "random", torch.float32).step()
@@ -237,8 +231,8 @@ def _check_spec(where: str, spec: EnvSpec) -> None:
 
 
 def _check_metrics(env: Env) -> None:
-    where, common = f"{type(env).__name__}.metrics", [m.name for m in COMMON]
-    names = list(common)
+    name, common = type(env).__name__, [m.name for m in COMMON]
+    where, names = f"{name}.metrics", list(common)
     for metric in env.metrics:
         if not isinstance(metric, Metric):
             refuse(where, repr(metric), "Metric objects: uavlab.Metric(name, over)")
@@ -248,12 +242,12 @@ def _check_metrics(env: Env) -> None:
         if metric.over not in ("last", "mean", "sum", "outcome") or metric.better not in ("high", "low"):
             refuse(where, repr(metric), "over 'last', 'mean', 'sum' or 'outcome' and better 'high' or 'low'")
         names.append(metric.name)
-    _check_score(f"{type(env).__name__}.score", env.score, names)
+    _check_score(f"{name}.score", env.score, names)
     of_groups, groups = getattr(env, "group_scores", {}), [part.name for part in env.spec.parts]
     if of_groups and (not isinstance(of_groups, Mapping) or set(of_groups) != set(groups)):
-        refuse(f"{type(env).__name__}.group_scores", repr(of_groups), f"a score for each of {groups}, or none")
+        refuse(f"{name}.group_scores", repr(of_groups), f"a score for each of {groups}, or none")
     for group, score in of_groups.items():
-        _check_score(f"{type(env).__name__}.group_scores[{group!r}]", score, names)
+        _check_score(f"{name}.group_scores[{group!r}]", score, names)
 
 
 def _check_score(where: str, score: Any, names: Sequence[str]) -> None:
@@ -276,7 +270,6 @@ class CheckedRollout:
     def __init__(
         self, env: Env, worlds: int, actions: str, dtype: torch.dtype, past_end: bool = False, seed: int | None = None
     ) -> None:
-        """Start the worlds; ``seed`` is that of all noise, by default one for each kind of actions."""
         self.env, self.spec, self.worlds, self.actions, self.dtype = env, env.spec, worlds, actions, dtype
         self.past_end = past_end  # ended worlds are stepped on, as in evaluate.simulate and survey
         self.noise = torch.Generator().manual_seed(ACTIONS.index(actions) if seed is None else seed)
@@ -312,10 +305,10 @@ class CheckedRollout:
 
     def repeat(self, first: dict[str, Tensor]) -> None:
         """Take one step and compare its results with those of another rollout."""
+        expected = "equal ones from equal noise: draw nothing else at random, and keep nothing between calls"
         for name, value in self.step().items():
             if not torch.equal(value, first[name]) and not self.is_noticed(name, "on a second rollout"):
                 self.number -= 1  # the message refers to the step just taken
-                expected = "equal ones from equal noise: draw nothing else at random, and keep nothing between calls"
                 self.refuse(name, "other numbers on a second rollout", expected)
 
     def draw_states(self, count: int) -> Any:
@@ -359,7 +352,8 @@ class CheckedRollout:
         except Exception as error:
             if isinstance(error, ConfigError) and hasattr(self.env, "host_work"):
                 raise  # it says itself what another process did
-            got = f"{type(error).__name__} ({error}){line_of(error, self.env)}"
+            place = place_of(reversed([*traceback.walk_tb(error.__traceback__)]), self.env)
+            got = f"{type(error).__name__} ({error})" + (f" at {place}" if place else "")
             self.refuse(function, got, "a result: compare shapes, and how much noise there is, with spec")
         if not torch.equal(generator, torch.get_rng_state()):
             expected = "randomness from the noise that is passed in alone, of which spec declares the amount"
@@ -466,11 +460,11 @@ class CheckedRollout:
     def check_alone(self, results: dict[str, Tensor], alone: dict[str, Tensor]) -> None:
         """Check that a world gives the same results without the other worlds."""
         for name, value in results.items():
-            got, expected = alone[name].double(), value[self.alone()].double()
-            equal = got.shape == expected.shape and torch.allclose(got, expected, TOLERANCE, TOLERANCE)
+            got, other = alone[name].double(), value[self.alone()].double()
+            equal = got.shape == other.shape and torch.allclose(got, other, TOLERANCE, TOLERANCE)
             if not equal and not self.is_noticed(name, "when its world was played again"):
-                advice = "worlds that are independent: no means, sorts or indices over worlds"
-                self.refuse(name, "other numbers without a world's neighbours", advice)
+                expected = "worlds that are independent: no means, sorts or indices over worlds"
+                self.refuse(name, "other numbers without a world's neighbours", expected)
 
     def is_noticed(self, what: str, when: str) -> bool:
         """Return whether the environment may give other numbers from equal seeds, and has noticed that it did."""
@@ -503,12 +497,10 @@ class CheckedRollout:
         action = without_padding(action, padded_actions(self.spec, action.device))
         return {"random": action, "corner": action.sign(), "zero": torch.zeros_like(action)}[self.actions]
 
-    def alone(self) -> slice:
-        """Return the index of the world that is also stepped alone in this step."""
+    def alone(self) -> slice:  # the world that is also stepped alone in this step
         return slice(self.number % self.worlds, self.number % self.worlds + 1)
 
     def draw(self, count: int) -> Tensor:
-        """Draw ``count`` uniform numbers for each world."""
         return torch.rand(self.worlds, count, generator=self.noise, dtype=self.dtype)
 
     def refuse(self, what: str, got: str, expected: str) -> NoReturn:
@@ -519,12 +511,6 @@ class CheckedRollout:
 
 def is_frozen(thing: Any) -> bool:
     return getattr(getattr(thing, "__dataclass_params__", None), "frozen", False)
-
-
-def line_of(error: Exception, env: Env) -> str:
-    """Return the deepest line of an environment's methods that an error passed, as text behind its message."""
-    place = place_of(reversed([*traceback.walk_tb(error.__traceback__)]), env)
-    return f" at {place}" if place else ""
 
 
 def place_of(frames: Iterable[tuple[FrameType, int]], env: Env) -> str:
