@@ -12,8 +12,8 @@ from typing import Any
 
 from uavlab.core.errors import ConfigError, FallbackError, ResourceError, reason_of
 from uavlab.experiment import build
-from uavlab.experiment.checkpoints import MISFIT, write_items
 from uavlab.experiment.config import Config
+from uavlab.experiment.resume import MISFIT, write_items
 from uavlab.experiment.run_dir import IN_MEMORY, changed_values, require_resumable, store_config, with_changes
 from uavlab.experiment.run_state import (
     COMPARISON,

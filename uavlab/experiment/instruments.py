@@ -154,14 +154,3 @@ def rounds(updates: int, interval: int, ratio: int, changes: Iterable[Change] = 
             total += -(-(end - change.update) // (sizes["interval"] * sizes["ratio"]))
             end, sizes = change.update, {name: change.settings.get(name, (size,))[0] for name, size in sizes.items()}
     return total + -(-end // (sizes["interval"] * sizes["ratio"]))
-
-
-def updates_of(episodes: int, horizon: int, worlds: int = 1, world_steps: int = 1, ratio: int = 1) -> int:
-    """Return the updates in which the worlds of a run play episodes of ``horizon`` steps to their end.
-
-    Devices that share an update do not multiply them: each makes all of them, on rows of its own.
-
-    >>> updates_of(6250, 200), updates_of(6250, 200, worlds=64, ratio=64)
-    (1250000, 1250048)
-    """
-    return -(-episodes * horizon // (worlds * world_steps)) * ratio

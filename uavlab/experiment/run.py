@@ -22,7 +22,7 @@ from uavlab.core.cards import Html, card, notes, table
 from uavlab.core.errors import ConfigError, DivergedError, ResourceError, reason_of
 from uavlab.core.text import one_line
 from uavlab.core.types import Update
-from uavlab.experiment import build, change, checkpoints, rank_runs, resume
+from uavlab.experiment import build, change, rank_runs, resume
 from uavlab.experiment.config import Config
 from uavlab.experiment.diagnostics import SCORE, check_alarms, new_findings
 from uavlab.experiment.export import export
@@ -311,7 +311,7 @@ class Run(RunState):
         began = time.perf_counter()
         check_state(self.source, self.learner, self.rt, self.number)
         self.recorder.sync()
-        self.last, self.last_bytes = checkpoints.save(self, self.folder / "checkpoints")
+        self.last, self.last_bytes = resume.save(self, self.folder / "checkpoints")
         self.linkable = True
         self.pauses.append(time.perf_counter() - began)
 
