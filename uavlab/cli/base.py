@@ -145,7 +145,6 @@ def show(error: BaseException) -> None:
 
 
 def refuse(kind: str, message: str, code: int) -> NoReturn:
-    """Print an error in one line and end the process."""
     message = one_line(message)
     echo(f"{kind}: {message}", err=True)
     print_json({"error": kind, "message": message, "exit_code": code})
@@ -223,7 +222,6 @@ def show_reading(env: Any, rank: int = 0) -> None:
 
 
 def layer(settings: Any, config_file: Path | None, toggles: str | None, toggle_texts: Any, **options: Any) -> Any:
-    """Return the settings that a command line gives."""
     from uavlab.experiment.config import gather
 
     return gather(config_file, settings, options, toggles, toggle_texts)

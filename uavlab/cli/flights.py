@@ -86,7 +86,6 @@ def predict(run: str, file: Path, mapping: Path | None, stride: int, out: Path |
 
 
 def lines(description: dict[str, Any]) -> list[str]:
-    """Format a description for reading."""
     duration = "unknown" if description["duration_s"] is None else f"{description['duration_s']:.1f} s"
     text = [f"{description['file']}: {description['format']}, {duration}"]
     text += [f"{name}: {_fact(value)}" for name, value in description["facts"].items()]

@@ -41,9 +41,7 @@ class Task:
     learner: str  # its name
     algorithm: type[Learner]  # registered under this name
     collector: type[Collector]
-    settings: tuple[
-        type[Any], type[Any], type[Any]
-    ]  # classes whose fields are settings: collector, learner, environment
+    settings: tuple[type[Any], ...]  # classes whose fields are settings: collector, learner, environment
     evaluation: Evaluation
     inapplicable: Mapping[str, str]  # toggles without effect here, and the reason
 

@@ -170,7 +170,6 @@ class Config(Settings):
         return {name: usual for name, usual, value in pairs if value != usual}
 
     def __repr__(self) -> str:
-        """Return preset, learner, and the first of the settings that differ from the preset's, as a line."""
         changed = {name: self.values[name] for name in self.changed}
         texts = [f"{name}={value if isinstance(value, str) else quote(value)}" for name, value in changed.items()]
         more = [f"{len(texts) - FEW} more"] * (len(texts) > FEW)
@@ -236,7 +235,15 @@ def _configure(preset: str, *layers: Mapping[str, Any]) -> Config:
     if problems:
         more = f" All settings: {program()} settings {preset}." if unknown else ""
         raise ConfigError(f"{preset}: " + "; ".join(problems) + "." + more)
-    return _build(preset, chosen_task, values, usual)
+
+    def part(cls: type[Any]) -> Any:
+        return cls(**{setting.name: values[setting.name] for setting in settings_of(cls)})
+
+    run, source, own, toggles, env = map(part, parts(chosen_task.settings))
+    changed = {field.name: values[f"eval_{field.name}"] for field in dataclasses.fields(env)}
+    evaluation = dataclasses.replace(env, **{name: value for name, value in changed.items() if value is not None})
+    chosen_task.algorithm.require_same(own, env.spec, evaluation.spec)
+    return Config(preset, run, source, own, toggles, env, values, evaluation, chosen_task, usual)
 
 
 def gather(
@@ -292,7 +299,6 @@ def toggle_layer(name: str, device: str | None = None) -> Layer:
 
 
 def read_yaml(path: Path) -> Layer:
-    """Read settings from a YAML 1.2 file."""
     try:
         text = read_regular(path, LARGEST_FILE).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -336,14 +342,3 @@ def model_of(settings: tuple[type[Any], ...], toggles: tuple[Toggle, ...]) -> ty
                 raise ConfigError(f"{part.__name__}.{each.name}: {min(taken)!r} is another setting; rename the field.")
             fields |= own
     return strict_model(fields)
-
-
-def _build(preset: str, task: Task, values: dict[str, Any], usual: dict[str, Any]) -> Config:
-    def part(cls: type[Any]) -> Any:
-        return cls(**{setting.name: values[setting.name] for setting in settings_of(cls)})
-
-    run, source, learner, toggles, env = (part(cls) for cls in parts(task.settings))
-    changed = {f.name: values[f"eval_{f.name}"] for f in dataclasses.fields(env)}
-    evaluation = dataclasses.replace(env, **{k: v for k, v in changed.items() if v is not None})
-    task.algorithm.require_same(learner, env.spec, evaluation.spec)
-    return Config(preset, run, source, learner, toggles, env, values, evaluation, task, usual)

@@ -113,8 +113,6 @@ class Position:
 
 
 class Decision(NamedTuple):
-    """What follows from a score, and why in words."""
-
     kind: Kind
     reason: str
 
@@ -169,7 +167,6 @@ def shares(curriculum: Curriculum, stage: int) -> list[float]:
 
 
 def learning_rate(curriculum: Curriculum, position: Position) -> float:
-    """Return the share of the learning rates of a run."""
     return curriculum.stages[position.stage].rate * curriculum.fallback.decay**position.fallbacks
 
 
@@ -182,7 +179,6 @@ def parse(table: Mapping[str, Any], env: Any) -> Curriculum:
 
 
 def curriculum_problems(values: Mapping[str, Any], kind: type[Any]) -> list[str]:
-    """Return what is wrong with the setting ``curriculum`` among valid settings of a run."""
     if values["curriculum"] is None:
         return []
     given = {setting.name: values[setting.name] for setting in settings_of(kind)}
@@ -361,7 +357,6 @@ class Progression:
         source.set_stages(torch.tensor([shares(self.plan, stage) for stage in self.stages]), torch.tensor(self.stages))
 
     def rates(self) -> list[float]:
-        """Return the share of the learning rates of each seed."""
         return [learning_rate(self.plan, position) for position in self.positions]
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -374,7 +369,6 @@ class Progression:
         }
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Restore positions."""
         rows = zip(*(state[name].tolist() for name in ("counts", "best", "finals")), strict=True)
         self.positions = [
             Position(**dict(zip(COUNTS, counts, strict=True)), best=best, finals=tuple(finals[: counts[0]]))

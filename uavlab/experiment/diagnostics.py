@@ -98,7 +98,6 @@ class Alarm:
 
     @property
     def relative(self) -> bool:
-        """Whether the limit is a number of deviations."""
         return self.rise is not None or self.fall is not None
 
     @property
@@ -114,7 +113,6 @@ class Alarm:
 
 
 def alarm_problems(tables: Sequence[Mapping[str, Any]] | None) -> list[str]:
-    """Return what is wrong with the setting ``alarms``."""
     problems = []
     for number, table in enumerate(tables or [], 1):
         texts = problems_of(strict_model(fields_of(Alarm)), table)

@@ -13,6 +13,7 @@ Arguments of the factory follow, as in ``pettingzoo:mpe2.simple_spread_v3,N=5,co
 """
 
 import importlib.util
+import json
 import os
 import shlex
 import sys
@@ -106,11 +107,7 @@ def _argument(name: str, pair: str) -> tuple[str, Scalar]:
 
 def compose(target: str | Callable[..., Any], arguments: Mapping[str, Any]) -> str:
     """Return the name of an environment with arguments; a function or class stands for ``MODULE:FACTORY``."""
-    words = {True: "true", False: "false", None: "null"}
-    texts = {
-        key: words[value] if value is None or isinstance(value, bool) else str(value)
-        for key, value in arguments.items()
-    }
+    texts = {k: json.dumps(v) if v is None or isinstance(v, bool) else str(v) for k, v in arguments.items()}
     name = ",".join([target if isinstance(target, str) else _place(target), *map("=".join, texts.items())])
     if not is_external(name):
         raise ConfigError(f"external: got {quote(name)}; expected {FORMS}.")
@@ -120,7 +117,6 @@ def compose(target: str | Callable[..., Any], arguments: Mapping[str, Any]) -> s
 
 
 def _place(factory: Callable[..., Any]) -> str:
-    """Return ``MODULE:FACTORY`` of a function or class."""
     module, own = getattr(factory, "__module__", ""), getattr(factory, "__qualname__", "")
     if module == "__main__":
         module = getattr(sys.modules["__main__"], "__file__", "")
@@ -150,8 +146,10 @@ def trust_option(name: str) -> list[str]:
 def is_installed(name: str) -> bool:
     """Return whether an external environment is of a package that lies where packages are installed."""
     origin = parse_external(name)
-    if origin.kind == "factory" or (origin.kind == "gymnasium" and ":" not in origin.target):
-        return origin.kind == "gymnasium"  # an id without a module is one of gymnasium's own
+    if origin.kind == "factory":
+        return False
+    if origin.kind == "gymnasium" and ":" not in origin.target:
+        return True  # an id of gymnasium's own
     spec = importlib.util.find_spec(origin.target.partition(":")[0].partition(".")[0])
     homes = [Path(sysconfig.get_path(key)).resolve() for key in ("purelib", "platlib")]
     return spec is not None and spec.origin is not None and any(h in Path(spec.origin).resolve().parents for h in homes)
@@ -213,11 +211,9 @@ def runs_in(*folders: Path) -> list[str]:
 
 def _near(folder: Path) -> str:
     """Return `` (did you mean ...?)`` with a run around a path, or of a similar name; empty if there is none."""
-    around = [path for path in folder.parents if (path / "config.json").exists()]
-    runs = runs_in(folder.parent, Path(), Path("runs"))
-    return (
-        f" (did you mean {str(around[0])!r}?)" if around else suggest(folder.name, (), {Path(r).name: r for r in runs})
-    )
+    around = [str(path) for path in folder.parents if (path / "config.json").exists()]
+    similar = {Path(run).name: run for run in runs_in(folder.parent, Path(), Path("runs"))}
+    return f" (did you mean {around[0]!r}?)" if around else suggest(folder.name, (), similar)
 
 
 def require_run(folder: Path) -> None:

@@ -59,7 +59,6 @@ class TeamPolicy:
     device: torch.device
 
     def __repr__(self) -> str:
-        """Return the shapes of what the policy takes and returns, as a line."""
         agents, action, moves = self.spec.agents, self.spec.action, self.spec.choices
         acts = f"(B, {agents}) of moves 0 to {moves - 1}" if moves else f"(B, {agents}, {action}) in [-1, 1]"
         seen = ", ".join(f"{name or 'obs'} {_batched(shape)}" for name, shape in observation_shapes(self.spec).items())
@@ -172,7 +171,6 @@ class TrainedPolicy:
     folder: Path | None = None
 
     def __repr__(self) -> str:
-        """Return preset, seeds, updates and folder as a line."""
         seeds, where = f"{len(self.parameters)} seed(s)", f"in {self.folder or 'memory'}"
         return one_line(f"<TrainedPolicy of {self.config.preset}: {seeds}, updates {list(self.updates)}, {where}>")
 
@@ -213,15 +211,14 @@ class TrainedPolicy:
 
 def choose(run: RunState, which: Which) -> TrainedPolicy:
     """Return a policy of a run in this process; before any score it is the newest."""
-    newest, team = run.learner.parameters(), run.best_team
-    groups = require_groups(run.config, run.best_groups) if which == "best_by_group" else None
-    score = run.best_score if which == "best" else torch.full_like(run.best_score, -math.inf)  # only teams are scored
+    newest, score = run.learner.parameters(), run.best_score
     if which == "best":
-        updates = torch.where(torch.isinf(score), run.number, team.updates[:, 0]).tolist()
+        updates = torch.where(torch.isinf(score), run.number, run.best_team.updates[:, 0]).tolist()
         return TrainedPolicy(run.config, run.rt, run.number, updates, run.best, score, run.folder)
+    groups = require_groups(run.config, run.best_groups) if which == "best_by_group" else None
     updates = [run.number] * len(newest) if groups is None else groups.updates.amax(1).tolist()
-    parameters = newest if groups is None else groups.or_newest(newest)
-    return TrainedPolicy(run.config, run.rt, run.number, updates, parameters, score, run.folder)
+    parameters, unknown = newest if groups is None else groups.or_newest(newest), torch.full_like(score, -math.inf)
+    return TrainedPolicy(run.config, run.rt, run.number, updates, parameters, unknown, run.folder)
 
 
 def load(folder: Path, device: Device | None = None, which: Which = "best") -> TrainedPolicy:

@@ -54,8 +54,6 @@ def watch(run: Run) -> Iterator[Progress]:
 
 
 class _Lines(logging.Handler):
-    """Handler that writes records as lines beside a bar."""
-
     def __init__(self, bar: Any) -> None:
         super().__init__()
         self.bar = bar

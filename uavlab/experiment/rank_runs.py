@@ -82,7 +82,6 @@ def is_restart(folder: Path, preset: str, values: Mapping[str, Any]) -> bool:
 
 
 def _more(names: Sequence[str]) -> str:
-    """Return how many names a message does not list."""
     return f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
 
 

@@ -95,7 +95,6 @@ class Run(RunState):
         return resume.resume_run(lambda config: cls(config, ranks=ranks), folder, changes, fresh_replay, ranks)
 
     def __repr__(self) -> str:
-        """Return preset, status, update and folder as a line."""
         where = self.folder or "memory"
         return one_line(f"<Run of {self.config.preset}: {self.status}, update {self.number}, in {where}>")
 

@@ -63,7 +63,6 @@ class Change:
     measured: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """Return the change as a line of text."""
         texts = ", ".join(f"{name} {quote(old)} -> {quote(new)}" for name, (old, new) in self.settings.items())
         return f"update {self.update}: {texts}{f', undone: {self.undone}' if self.undone else ''}"
 
@@ -126,7 +125,6 @@ class RunState:
 
     @property
     def config(self) -> Config:
-        """The settings."""
         return self.parts.config
 
     @property
@@ -136,12 +134,10 @@ class RunState:
 
     @property
     def rng(self) -> Streams:
-        """The random streams."""
         return self.parts.rng
 
     @property
     def learner(self) -> Any:
-        """The learner."""
         return self.parts.learner
 
     @property
@@ -259,7 +255,6 @@ def learner_digest(run: RunState) -> str:
 
 
 def decisions(run: RunState) -> list[dict[str, Any]]:
-    """Return the decisions of a run's curriculum."""
     return run.schedules.progression.log if run.schedules.progression else []
 
 

@@ -102,7 +102,6 @@ def require_groups(config: Settings, best: Best | None) -> Best:
 
 
 def ordered_scores(env: Any) -> list[Mapping[str, float]]:
-    """Return the weights of each group's score, in the order of groups."""
     return [env.group_scores[part.name] for part in env.spec.parts]
 
 
@@ -137,8 +136,6 @@ class Plateau:
 
 @dataclass(frozen=True)
 class Level:
-    """Where a seed is."""
-
     rate: float = 1.0  # share of the learning rates
     best: float = -math.inf  # score
     stale: int = 0  # scores in a row without an improvement
@@ -165,7 +162,6 @@ def follow(level: Level, score: float, rules: Plateau) -> Level:
 
 
 def plateau_problems(table: Mapping[str, Any] | None) -> list[str]:
-    """Return what is wrong with the setting ``plateau``."""
     return [f"plateau: {text}" for text in problems_of(strict_model(fields_of(Plateau)), table)] if table else []
 
 

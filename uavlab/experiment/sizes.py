@@ -101,7 +101,6 @@ class Sweep:
 
     @property
     def worlds(self) -> int:
-        """Return the fewest worlds whose rate is at least ``SHARE`` of the best."""
         return knee(self.rates, SHARE)
 
     def __str__(self) -> str:

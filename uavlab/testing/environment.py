@@ -195,7 +195,6 @@ def _syncs(env: Env) -> tuple[str, ...]:
 
 
 def _check_members(env: Env) -> None:
-    """Check what an environment has before it is stepped."""
     name = type(env).__name__
     for member in ("spec", "metrics", "score", *FUNCTIONS):
         if not hasattr(env, member):
@@ -280,7 +279,6 @@ class CheckedRollout:
         self.check_clock()
 
     def step(self) -> dict[str, Tensor]:
-        """Take and check one step; return all results by name."""
         state, action, noise = self.state, self.action(), self.draw(self.spec.step_noise)
         after, results = self.results(state, action, noise)
         self.check_results(results)
@@ -390,7 +388,6 @@ class CheckedRollout:
             self.refuse("observe.legal", "an agent without a move", "at least one, such as to stay")
 
     def check_metrics(self, results: dict[str, Tensor]) -> None:
-        """Check that figures are within the bounds of their metrics."""
         for metric in self.env.metrics:
             values, (low, high) = results[name := f"measure[{metric.name!r}]"], metric.bounds
             got = f"{values.min():.3g} to {values.max():.3g}"

@@ -163,7 +163,6 @@ class _Training:
 
 
 def _check_policy(training: _Training) -> None:
-    """Check actions, parameters, and the policy of saved parameters."""
     learner, spec, (_, obs) = training.learner, training.env.spec, training.worlds(training.rng, WORLDS)
     theta = learner.parameters()
     if theta.dim() != 3 or len(theta) != 2:
