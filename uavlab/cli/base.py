@@ -43,7 +43,6 @@ class OutputFile(click.Path):
         return path
 
 
-as_json = click.option("--json", is_flag=True, expose_value=False, help="Print one JSON object as the last line.")
 on_device = click.option(
     "--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Replaces the device of the run's settings."
 )
@@ -166,7 +165,12 @@ def keep_record(path: Path | None, /, **record: Any) -> Record:
 
 
 class NamesFirst(click.Command):
-    """A command that refuses unknown names before it imports torch."""
+    """A command that refuses unknown names before it imports torch, and answers in JSON if it is asked to."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        about = "Print one JSON object as the last line."
+        self.params.append(click.Option(["--json"], is_flag=True, expose_value=False, help=about))
 
     def invoke(self, ctx: click.Context) -> Any:
         require_names(ctx.params)

@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from uavlab.cli.base import (
+    NamesFirst,
     OutputFile,
     Record,
-    as_json,
     cli,
     echo,
     keep_record,
@@ -29,7 +29,6 @@ SYSTEMS = ("leader_follower", "mapping", "assignment", "telemetry", "scale_out")
 
 
 @cli.command()
-@as_json
 def presets() -> Record:
     """List the presets."""
     from uavlab.experiment.names import presets as known
@@ -42,7 +41,6 @@ def presets() -> Record:
 
 @cli.command()
 @task_argument
-@as_json
 def settings(preset: str) -> Record:
     """List every setting of PRESET with its value, range and meaning."""
     from uavlab.experiment.config import configure, parts
@@ -59,7 +57,6 @@ def settings(preset: str) -> Record:
 @task_argument
 @with_settings
 @click.option("--learner", "both", is_flag=True, help="Check its learner, too.")
-@as_json
 def check(preset: str, both: bool, **options: Any) -> Record:
     """Check that the environment of PRESET keeps its contract, or that its flights can be learned from."""
     from uavlab.experiment.config import configure
@@ -79,7 +76,6 @@ def check(preset: str, both: bool, **options: Any) -> Record:
 
 
 @cli.command()
-@as_json
 def doctor() -> Record:
     """Report the hardware and software of this machine, what is usable, and why the rest is not."""
     from uavlab.benchmarks.doctor import examine
@@ -92,7 +88,6 @@ def doctor() -> Record:
 
 @cli.command()
 @here
-@as_json
 def toggles(device: Any) -> Record:
     """List every optimization: its values, where it acts, how equal its results are, and whether it runs here."""
     from uavlab.benchmarks.doctor import format_toggles, toggle_rows
@@ -101,7 +96,7 @@ def toggles(device: Any) -> Record:
     return {"rows": toggle_rows(device)}
 
 
-class BenchCommand(click.Command):
+class BenchCommand(NamesFirst):
     """The command ``bench``: its suites, their help and their options are those registered when it is used."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -146,7 +141,6 @@ def _click_option(suites: Mapping[str, Any]) -> click.Option:
 @record_file
 @with_rounds
 @here
-@as_json
 def bench(suite: str, out: Path | None, rounds: int, device: Any, **options: Any) -> Record:
     """Measure one suite on this machine."""
     from uavlab.benchmarks import registry
@@ -174,7 +168,6 @@ def bench(suite: str, out: Path | None, rounds: int, device: Any, **options: Any
     help="Seconds after the start beyond which no further function is compiled for a trial (75; with --all no limit).",
 )
 @record_file
-@as_json
 def profile(preset: str, out: Path | None, **options: Any) -> Record:
     """Measure where the time of PRESET goes, what bounds it, and which toggles would help: predicted and measured."""
     from uavlab import api
@@ -193,7 +186,6 @@ def profile(preset: str, out: Path | None, **options: Any) -> Record:
     "--most", type=click.IntRange(1, 1_000_000), default=16_384, show_default=True, help="Most worlds, and rows, tried."
 )
 @record_file
-@as_json
 def fit(preset: str, memory: str | None, most: int, out: Path | None, **options: Any) -> Record:
     """Measure how many worlds PRESET should have here, and the largest batch that fits into memory.
 
@@ -217,7 +209,6 @@ def fit(preset: str, memory: str | None, most: int, out: Path | None, **options:
 @click.option("--system", type=click.Choice(SYSTEMS), help="Only what is claimed of this system.")
 @with_rounds
 @click.option("--out", type=OutputFile(), help="Keep the numbers in this file, not in figures/records.")
-@as_json
 def claims(names: tuple[str, ...], every: bool, system: str | None, rounds: int, out: Path | None) -> Record:
     """Compare published claims about techniques with measurements on this machine, each with a verdict."""
     from uavlab.core.extras import load_lab

@@ -16,7 +16,6 @@ import click
 from uavlab.cli.base import (
     OutputFile,
     Record,
-    as_json,
     cli,
     echo,
     keep_record,
@@ -46,7 +45,6 @@ from uavlab.experiment.signals import graceful_stop
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the run, new or empty; default runs/NAME.")
 @click.option("--name", help="Name of the run; default PRESET-SEED.")
 @click.option("--dry-run", is_flag=True, help="Print steps, updates, bytes and the time it takes here, and stop.")
-@as_json
 def train(preset: str, out: Path | None, name: str | None, dry_run: bool, **options: Any) -> Record:
     """Train a PRESET."""
     from uavlab.experiment.config import configure
@@ -94,7 +92,6 @@ def _estimate(config: Any) -> Record:
 @with_settings
 @with_monitor
 @click.option("--fresh-replay", is_flag=True, help="Start with new replay, for a run whose replay is damaged.")
-@as_json
 def resume(run: str, fresh_replay: bool, **options: Any) -> Record:
     """Continue RUN from its newest intact checkpoint to its target, or to one set here.
 
@@ -116,7 +113,6 @@ def resume(run: str, fresh_replay: bool, **options: Any) -> Record:
 @which_policy
 @on_device
 @record_file
-@as_json
 def evaluate(runs: Any, plan: str | None, which: Any, device: Any, out: Path | None, **scoring: Any) -> Record:
     """Evaluate the best policy of each RUN on its evaluation task, with 95 % intervals."""
     from uavlab import api
@@ -147,7 +143,6 @@ def evaluate(runs: Any, plan: str | None, which: Any, device: Any, out: Path | N
 @scored_by("episodes")
 @which_policy
 @record_file
-@as_json
 def cross_play(runs: tuple[str, ...], plans: tuple[str, ...], which: Any, out: Path | None, **scoring: Any) -> Record:
     """Score groups of each run against those of the others, and of baselines, in every pairing.
 
@@ -177,7 +172,6 @@ def cross_play(runs: tuple[str, ...], plans: tuple[str, ...], which: Any, out: P
 @scored_by("episodes")
 @which_policy
 @record_file
-@as_json
 def transfer(run: str, sizes: str, stages: str, plans: Any, which: Any, out: Path | None, **scoring: Any) -> Record:
     """Score the policy of RUN in teams of other sizes, or at each stage of a curriculum, without training."""
     from uavlab import api
@@ -212,7 +206,6 @@ def _statuses(runs: Iterable[str]) -> list[Record]:
 )
 @scored_by("episodes and flights")
 @on_device
-@as_json
 def report(runs: tuple[str, ...], out: Path | None, device: Any, **scoring: Any) -> Record:
     """Write one page about each RUN: scores, learning curves, a flight, settings, machine, commands.
 
@@ -243,7 +236,6 @@ def report(runs: tuple[str, ...], out: Path | None, device: Any, **scoring: Any)
 )
 @which_policy
 @on_device
-@as_json
 def fly(run: str, out: Path | None, seed: int, mean_action: bool, plan: str | None, which: Any, device: Any) -> Record:
     """Write an animated flight of the best policy of RUN, as a page or a film."""
     from uavlab import api
@@ -263,7 +255,6 @@ def fly(run: str, out: Path | None, seed: int, mean_action: bool, plan: str | No
 @click.option("--seed-index", type=click.IntRange(0), default=0, show_default=True, help="Of a file: which seed.")
 @click.option("--agent", type=click.IntRange(0), help="Of a file: one agent instead of the team.")
 @which_policy
-@as_json
 def export(run: str, out: Path, seed_index: int, agent: int | None, which: Any) -> Record:
     """Write the best policy of RUN to OUT: a new folder for uavlab, or a file that runs without uavlab.
 
@@ -314,7 +305,6 @@ def end(record: Record, code: int) -> Record:
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Folder; default sweeps/NAME of the file. It goes on there."
 )
-@as_json
 def sweep(file: Path, out: Path | None) -> Record:
     """Train all trials that FILE names, several at once, and write one table and one page about them.
 
@@ -349,7 +339,6 @@ def sweep(file: Path, out: Path | None) -> Record:
 
 @cli.command("sweep-trial")
 @click.argument("folder", type=click.Path(path_type=Path))
-@as_json
 def trial(folder: Path) -> Record:
     """Train one trial of a sweep in FOLDER; its description comes as a line of standard input, whose end stops it."""
     from uavlab.sweeps.trials import read_request, run_trial, watch_input
