@@ -219,17 +219,32 @@ def _tensor_bytes(tree: Any) -> int:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Pace:
+    """What was measured of a run."""
+
+    measured: int  # updates
+    seconds: float  # that these took
+    size: str  # of these updates, such as ``4 of 16 worlds``; empty if they were like those of the run
+    update_s: float  # typical time of an update
+    warm_up_s: float  # time of building, compiling and all else that is done once
+    score_s: float | None  # time of one score; None if it was not measured
+    apart: str  # what is not in an estimate
+
+    def estimate(self, run: RunConfig) -> "Estimate":
+        """Return how long a run of this pace takes to its target of updates or minutes."""
+        update_s = self.update_s + (self.score_s or 0) / run.evaluate_every
+        limit = math.inf if run.minutes is None else max(1, math.ceil((60 * run.minutes - self.warm_up_s) / update_s))
+        updates = int(min(limit, run.updates or math.inf))
+        minutes = round((self.warm_up_s + update_s * updates) / 60, 3)
+        return Estimate(**vars(self), minutes=minutes, updates=updates, most=run.patience is not None)
+
+
+@dataclass(frozen=True)
+class Estimate(Pace):
     """How long a run will take here."""
 
     minutes: float  # of training, with scores and all warm-up
     updates: int  # that the run will make
-    measured: int  # updates that were measured
-    seconds: float  # that these took
-    size: str  # of these updates, such as ``4 of 16 worlds``; empty if they were like those of the run
-    warm_up_s: float  # time of building, compiling and all else that is done once
-    score_s: float | None  # time of one score; None if it was not measured
-    apart: str  # what is not in the estimate
     most: bool  # the run may end earlier, because it has a ``patience``
 
     def __str__(self) -> str:
@@ -237,36 +252,6 @@ class Estimate:
         warm_up = f", with {_duration(self.warm_up_s)} of warm-up" if self.warm_up_s >= LONG else ""
         how = f", from {self.measured} in {self.seconds:.1f} s" + (f" with {self.size}" if self.size else "")
         return what + warm_up + how + (f"; apart from {self.apart}" if self.apart else "")
-
-
-@dataclass(frozen=True)
-class Pace:
-    """What was measured of a run: see ``Estimate``; ``update_s`` is the typical time of an update (s)."""
-
-    measured: int
-    seconds: float
-    size: str
-    update_s: float
-    warm_up_s: float
-    score_s: float | None
-    apart: str
-
-    def estimate(self, run: RunConfig) -> Estimate:
-        """Return how long a run of this pace takes to its target of updates or minutes."""
-        update_s = self.update_s + (self.score_s or 0) / run.evaluate_every
-        limit = math.inf if run.minutes is None else max(1, math.ceil((60 * run.minutes - self.warm_up_s) / update_s))
-        updates = int(min(limit, run.updates or math.inf))
-        return Estimate(
-            minutes=round((self.warm_up_s + update_s * updates) / 60, 3),
-            updates=updates,
-            measured=self.measured,
-            seconds=round(self.seconds, 3),
-            size=self.size,
-            warm_up_s=round(self.warm_up_s, 3),
-            score_s=self.score_s and round(self.score_s, 3),
-            apart=self.apart,
-            most=run.patience is not None,
-        )
 
 
 def measure(config: Config, enough_s: float = 4.0) -> Pace:
