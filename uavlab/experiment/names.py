@@ -37,6 +37,7 @@ FORMS = "gymnasium:ID, pettingzoo:MODULE, MODULE:FACTORY or FILE.py:FACTORY, the
 PACKAGES = {"gymnasium": ("gymnasium",), "pettingzoo": ("gymnasium", "pettingzoo"), "factory": ("gymnasium",)}
 DIGEST = "sha256"  # in config.json: of the rest of it
 MAX_LISTED = 5  # runs in one message
+LONGEST = 1000  # characters of the name of an external environment
 Scalar = bool | int | float | str | None
 
 
@@ -82,6 +83,9 @@ def is_external(name: Any) -> bool:
 
 def parse_external(name: str) -> Origin:
     """Return where an environment comes from; nothing is imported."""
+    if len(name) > LONGEST:
+        problem = f"{quote(name)}: {len(name):,} characters; expected at most {LONGEST:,}"
+        raise ConfigError(f"{problem}: let a function of your own hold the arguments.")
     head, *pairs = name.split(",")
     scheme, _, rest = head.partition(":")
     kind = scheme if scheme in PACKAGES else "factory"
