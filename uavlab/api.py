@@ -24,7 +24,6 @@ from uavlab.core.text import one_line, quote
 from uavlab.experiment import fit as search
 from uavlab.experiment import policy as policies
 from uavlab.experiment import scores
-from uavlab.experiment.best import Which
 from uavlab.experiment.config import Config, Device, Layer, configure, single_layer, toggle_layer
 from uavlab.experiment.cross_play import CrossPlay
 from uavlab.experiment.cross_play import cross_play as meet
@@ -35,6 +34,7 @@ from uavlab.experiment.policy import TrainedPolicy
 from uavlab.experiment.progress_bar import OnLog, finish
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_config
+from uavlab.experiment.schedules import Which
 from uavlab.experiment.scores import Scores
 from uavlab.experiment.sizes import MOST
 from uavlab.experiment.transfer import Transfer, places_by_size, places_by_stage

@@ -16,7 +16,7 @@ from uavlab.core.statistics import student
 from uavlab.core.text import one_line
 from uavlab.evaluation import COMMON, interval
 from uavlab.experiment.config import Config, configure
-from uavlab.experiment.estimate import Pace, measure
+from uavlab.experiment.fit import Pace, measure
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import CONFIG, read_config, read_status
 from uavlab.storage.files import require_writable

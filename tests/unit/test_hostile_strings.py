@@ -143,7 +143,7 @@ def sweep_page(words: Words, folder: Path) -> str:
 
 
 def with_cards(words: Words, folder: Path) -> list[Any]:
-    """Return an object of each kind that has a card, with the words wherever they can stand."""
+    """Return an object of each kind that shows itself, with the words wherever they can stand."""
     named = dict(zip(words, words, strict=True))
     run = Run.resume(train(words, folder))
     run.status, run.digest, run.parts.not_exact_reasons = words[3], words[2], [*words]
@@ -174,7 +174,7 @@ def with_cards(words: Words, folder: Path) -> list[Any]:
 
 
 def cards(words: Words, folder: Path) -> str:
-    return "".join(each._repr_html_() for each in with_cards(words, folder))
+    return "".join(each._repr_html_() for each in with_cards(words, folder) if hasattr(each, "_repr_html_"))
 
 
 RENDERERS = (report, report_of_seeds, flight_page, executed_notebook, status_lines, live_curve, cards, sweep_page)

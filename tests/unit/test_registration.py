@@ -19,7 +19,7 @@ from uavlab import benchmarks as suites
 from uavlab.core.errors import ConfigError
 from uavlab.core.registry import ENVIRONMENTS, LEARNERS, SCENES
 from uavlab.experiment.config import configure
-from uavlab.experiment.presets import PRESETS
+from uavlab.experiment.names import PRESETS
 from uavlab.experiment.run import Run
 from uavlab.runtime.toggles import TOGGLES
 

@@ -19,7 +19,7 @@ MORE = {
     "Types in signatures": (
         *(
             "uavlab.experiment.run_state.Progress",
-            "uavlab.experiment.presets.Preset",
+            "uavlab.experiment.names.Preset",
             "uavlab.benchmarks.Option",
         ),
         *("uavlab.runtime.toggles.Toggles", "uavlab.runtime.grad_step.GradientStep"),

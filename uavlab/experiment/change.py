@@ -12,8 +12,8 @@ from typing import Any
 
 from uavlab.core.errors import ConfigError, FallbackError, ResourceError, reason_of
 from uavlab.experiment import build
-from uavlab.experiment.checkpoints import MISFIT, write_items
 from uavlab.experiment.config import Config
+from uavlab.experiment.resume import MISFIT, write_items
 from uavlab.experiment.run_dir import IN_MEMORY, changed_values, require_resumable, store_config, with_changes
 from uavlab.experiment.run_state import (
     COMPARISON,
@@ -95,18 +95,12 @@ def alternates(names: Iterable[str]) -> bool:
 
 
 def begins_to_compile(run: RunState, settings: Mapping[str, Any]) -> bool:
-    """Return whether a change makes a run compile that did not, and does nothing else.
-
-    Other settings may belong to the process, so a run with them cannot be prepared beside one that trains.
-    """
+    """Return whether a change makes a run compile, and does nothing else: other settings may belong to the process."""
     return run.config.toggles.compile == "off" and settings.keys() == {"compile"} and settings["compile"] != "off"
 
 
 def prepare(run: RunState, settings: Mapping[str, Any]) -> Parts:
-    """Return parts with other settings that have made an update, so that a change to them compiles nothing (``spare``).
-
-    This may run in another thread while ``run`` trains without compiled code.
-    """
+    """Return parts that have made an update, for ``spare``; it may run beside a run that trains eagerly."""
     config = changed_config(run, settings)
     require_usable(run, config)
     with build.enough_memory():

@@ -82,12 +82,10 @@ def is_restart(folder: Path, preset: str, values: Mapping[str, Any]) -> bool:
 
 
 def _more(names: Sequence[str]) -> str:
-    """Return how many names a message does not list."""
     return f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
 
 
 def totals(config: Settings, size: int) -> dict[str, Any]:
-    """Return the number of ranks, and sizes that each of them has for itself as those of all; empty for one alone."""
-    names = config.task.collector.per_rank
-    own = {f"{name}_of_all_ranks": size * getattr(config.source, name) for name in names}
+    """Return the number of ranks, and the sums of sizes that each of them has for itself; empty for one alone."""
+    own = {f"{name}_of_all_ranks": size * getattr(config.source, name) for name in config.task.collector.per_rank}
     return {"ranks": size, **own} if size > 1 else {}

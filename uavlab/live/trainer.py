@@ -22,8 +22,7 @@ from uavlab.experiment.change import (
     record_failure,
     require_usable,
 )
-from uavlab.experiment.process_end import PATIENCE
-from uavlab.experiment.run import Run
+from uavlab.experiment.run import PATIENCE, Run
 from uavlab.experiment.run_dir import store_config
 from uavlab.experiment.run_state import COMPARISON, Change, Parts, Progress
 from uavlab.live.comparison import PAIRS, Comparison, History, Sample

@@ -41,7 +41,7 @@ from uavlab.experiment.run_dir import (
     sign_lock,
 )
 from uavlab.experiment.run_state import not_exact
-from uavlab.experiment.validation import problems_of, strict_model
+from uavlab.experiment.settings import problems_of, strict_model
 from uavlab.storage.files import json_digest, read_json, write_json
 from uavlab.storage.machine import usable_cores
 from uavlab.sweeps.spec import Search, Sweep, Trial, distribution, rounded

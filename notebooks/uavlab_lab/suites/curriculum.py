@@ -15,7 +15,7 @@ from torch import Tensor
 from uavlab.benchmarks import Option, Record, suite
 from uavlab.core.errors import ConfigError
 from uavlab.core.text import quote
-from uavlab.experiment import presets as catalogue
+from uavlab.experiment import names as catalogue
 from uavlab.experiment import scores
 from uavlab.experiment.config import Config, Device, configure
 from uavlab.experiment.curriculum import Curriculum, Progression, progression

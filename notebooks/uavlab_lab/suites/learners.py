@@ -16,7 +16,7 @@ from uavlab.core.text import require_known
 from uavlab.evaluation import EPISODES
 from uavlab.experiment import build, scores
 from uavlab.experiment.config import Config, Device, configure
-from uavlab.experiment.presets import presets
+from uavlab.experiment.names import presets
 from uavlab.experiment.run import Run
 from uavlab_lab.study import (
     NOTHING,

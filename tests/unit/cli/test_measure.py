@@ -15,7 +15,7 @@ from uavlab.cli.measure import SYSTEMS
 from uavlab.cli.runs import require_one_measure
 from uavlab.core.errors import ConfigError
 from uavlab.experiment import fit as search
-from uavlab.experiment.presets import presets as known
+from uavlab.experiment.names import presets as known
 from uavlab.experiment.sizes import Sweep
 from uavlab_lab.claims import report as book
 from uavlab_lab.claims.ledger import ledger

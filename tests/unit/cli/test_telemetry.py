@@ -17,7 +17,6 @@ FLIES = "fly: telemetry has no team that flies; see `uavlab evaluate`."
 TAKES_NEITHER = {"bench", "claims", "doctor", "flights", "lab", "notebook", "presets", "sweep"} | {
     "sweep-trial",
     "toggles",
-    "tuning",
 }
 COMMANDS: tuple[tuple[list[str], str, str], ...] = (
     (["train", "telemetry_quick", *SET], "flights take ", ""),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.fixtures_config import tiny
-from uavlab.experiment import checkpoints
+from uavlab.experiment import resume
 from uavlab.experiment import run as run_module
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
@@ -111,7 +111,7 @@ class TestSpent:
 
         slow(run.learner, "update", 0.25)
         slow(run_module, "mean_scores", 8.0)
-        slow(checkpoints, "save", 4.0)
+        slow(resume, "save", 4.0)
         each, spent = History(run), []
         for progress in run.train():
             spent.append(each.add(run, progress))
