@@ -109,7 +109,7 @@ _NAMES = {
         "cross_play", "evaluate", "export", "fit", "fly", "load", "make", "profile", "report", "resume", "start",
         "sweep", "train", "transfer",
     ),
-    "benchmarks.registry": ("bench", "suite"),
+    "benchmarks": ("bench", "suite"),
     "cli": ("main",),
     "core.errors": (
         "UavlabError", "ConfigError", "FileError", "DivergedError", "ResourceError", "MissingPackageError"
