@@ -522,7 +522,6 @@ def profile(
     rounds: int = 20,
     trace: str | Path | None = None,
     every: bool = False,
-    stacks: bool = False,
     limit: float | None = None,
 ) -> dict[str, Any]:
     """Measure where the time of a task's updates goes, and which toggles help, predicted and measured.
@@ -537,7 +536,6 @@ def profile(
         rounds: Interleaved repetitions, at most.
         trace: Where to write a trace for Perfetto.
         every: Measure every usable toggle, not only the most promising, and whole cycles, not shorter ones.
-        stacks: Name the function that calls each operator.
         limit: Time after the start (s) beyond which no further function is compiled for a trial; None: 75 s, or
             with ``every`` no limit.
 
@@ -552,7 +550,7 @@ def profile(
     name, parameters = name_and_parameters(task)
     given = layers(toggles, settings, {}, parameters)
     where = None if trace is None else Path(trace)
-    return profile_preset(name, *given, rounds=rounds, trace=where, every=every, stacks=stacks, limit=limit)
+    return profile_preset(name, *given, rounds=rounds, trace=where, every=every, limit=limit)
 
 
 def task_config(task: Any, toggles: Any, settings: Settings | None, options: Settings) -> Config:

@@ -8,7 +8,7 @@ import uavlab as ul
 from tests.support.hostile import HOSTILE, environment
 from uavlab.core.errors import ConfigError
 from uavlab.experiment.run import Run
-from uavlab.live.trainer import Trainer
+from uavlab.live import Trainer
 from uavlab_lab.live import pictures
 from uavlab_lab.live.panel import LivePanel
 

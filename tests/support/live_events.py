@@ -16,7 +16,7 @@ from tests.support.widget_events import controls, html_of
 from uavlab.core.errors import ConfigError
 from uavlab.experiment.config import Config
 from uavlab.experiment.run import Run
-from uavlab.live.trainer import Trainer, trainer_in, trainer_of
+from uavlab.live import Trainer, trainer_in, trainer_of
 from uavlab_lab.live.panel import LivePanel, panel
 from uavlab_lab.live.switches import Switch
 

@@ -30,7 +30,7 @@ from uavlab.experiment.diagnostics import Finding
 from uavlab.experiment.run import Run
 from uavlab.experiment.scores import Scores
 from uavlab.runtime.toggles import TOGGLES, Toggles
-from uavlab.storage.trackers import About, Board
+from uavlab.storage.metrics_log import About, Board
 from uavlab.sweeps.spec import Sweep
 from uavlab.sweeps.table import SweepTable
 from uavlab_lab import films, live_run, page, widgets

@@ -220,9 +220,9 @@ def ranks(device: str, folder: Path) -> Iterator[Case]:
             raise ArithmeticError(f"exit code {code}, learners {digests}: {records[0].get('reason', '')}")
         return f"{records[0]['update']} updates, equal learners"
 
-    def ended(backend: str, fault: str, reason: str) -> str:
+    def ended(backend: str, fault: str) -> str:
         code, (other, _) = trained(backend, f"{fault}:1:6")
-        if not code or not other.get("reason", "").startswith(f"rank 1{reason}"):
+        if not code or not other.get("reason", "").startswith("another rank ended"):
             raise AssertionError(f"exit code {code}, {other['status']}: {other.get('reason', 'no reason')}")
         return other["reason"][:80]
 
@@ -248,8 +248,8 @@ def ranks(device: str, folder: Path) -> Iterator[Case]:
     yield Case("nccl, a group of one", one_rank)
     for backend in ("gloo", "nccl"):
         yield Case(f"{backend}, equal learners", partial(equal, backend), 120)
-        yield Case(f"{backend}, a rank is killed", partial(ended, backend, "kill", " ended without a reason"), 120)
-        yield Case(f"{backend}, a NaN", partial(ended, backend, "nan", ": DivergedError"), 120)
+        yield Case(f"{backend}, a rank is killed", partial(ended, backend, "kill"), 120)
+        yield Case(f"{backend}, a NaN", partial(ended, backend, "nan"), 120)
 
 
 def need_gpus(count: int) -> None:

@@ -191,7 +191,6 @@ def bench(suite: str, out: Path | None, rounds: int, device: Any, **options: Any
 @click.option(
     "--trace", type=OutputFile(".json", ".json.gz"), help="Also write a trace for Perfetto; .json or .json.gz."
 )
-@click.option("--stacks", is_flag=True, help="Name the function that calls each operator.")
 @click.option("--all", "every", is_flag=True, help="Measure every usable toggle, on whole cycles.")
 @click.option(
     "--limit",
@@ -204,7 +203,6 @@ def profile(
     preset: str,
     rounds: int,
     trace: Path | None,
-    stacks: bool,
     every: bool,
     limit: float | None,
     out: Path | None,
@@ -214,7 +212,7 @@ def profile(
     from uavlab import api
 
     given: Any = {"settings": layer(**options), "rounds": rounds, "trace": trace}
-    record = api.profile(preset, **given, every=every, stacks=stacks, limit=limit)
+    record = api.profile(preset, **given, every=every, limit=limit)
     echo(record)
     return keep_record(out, **record)
 

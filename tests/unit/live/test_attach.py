@@ -9,9 +9,9 @@ import pytest
 
 from tests.support.live_runs import PATIENCE, drift, failing, step, wait_for, watch_threads
 from tests.support.registries import registered_outside
+from uavlab import live as trainer
 from uavlab.experiment.run import Run
-from uavlab.live import trainer
-from uavlab.live.trainer import Trainer, trainer_in, trainer_of
+from uavlab.live import Trainer, trainer_in, trainer_of
 
 SHORT = 0.05  # s; for what must not happen meanwhile
 

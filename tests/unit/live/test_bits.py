@@ -10,10 +10,10 @@ import torch
 from tests.support.fixtures_config import sizes
 from tests.support.live_runs import QUICK, finish, followed, step, trained, watch_threads
 from tests.support.registries import registered_outside
+from uavlab import live as comparison
 from uavlab.experiment.config import Config, configure
 from uavlab.experiment.run import Run
-from uavlab.live import comparison
-from uavlab.live.trainer import Trainer
+from uavlab.live import Trainer
 from uavlab_lab.live import pictures
 from uavlab_lab.live.panel import LivePanel
 

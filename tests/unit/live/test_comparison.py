@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from tests.support.fixtures_config import tiny
+from uavlab import live as comparison
 from uavlab.core.statistics import student
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Change
-from uavlab.live import comparison
-from uavlab.live.comparison import (
+from uavlab.live import (
     INTERLEAVED,
     ONE_AFTER_THE_OTHER,
     Comparison,

@@ -8,7 +8,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-from uavlab.storage.trackers import About, Board
+from uavlab.storage.metrics_log import About, Board
 
 ABOUT = About({"lr": 0.5, "share": True, "minutes": None, "word": "a\x1b"}, ["completion"], {"agent-steps": 256})
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from uavlab import live as comparison
 from uavlab.experiment.run import Run
-from uavlab.live import comparison
 from uavlab_lab.suites import live
 
 ACTING = ({"acting": "loop"}, {"acting": "batched"})

@@ -9,8 +9,9 @@ import pytest
 from tests.support.live_events import Twice, play
 from tests.support.live_runs import watch_threads
 from tests.support.registries import registered_outside
+from uavlab import live as comparison
+from uavlab import live as trainer
 from uavlab.experiment.run import Run
-from uavlab.live import comparison, trainer
 from uavlab_lab.live import panel, pictures
 
 SEQUENCES, EVENTS = 20, 4

@@ -16,11 +16,11 @@ from tests.support.hostile import HARMLESS, HOSTILE, environment, skeleton
 from tests.support.live_runs import PATIENCE, QUICK, drift, failing, finish, step, wait_for, wait_until, watch_threads
 from tests.support.registries import registered_outside
 from tests.support.widget_events import html_of, parts
+from uavlab import live as comparison
 from uavlab.core.errors import ConfigError, FileError, ResourceError
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
-from uavlab.live import comparison
-from uavlab.live.trainer import Trainer, trainer_of
+from uavlab.live import Trainer, trainer_of
 from uavlab_lab.headless.strip_outputs import WIDGET
 from uavlab_lab.live import panel as module
 from uavlab_lab.live import pictures
