@@ -75,7 +75,6 @@ def _piece(config: Config, piece: str, rt: Runtime, rng: Streams, learner: Learn
 
 
 def prepare(configs: Mapping[str, Config], piece: str) -> dict[str, Call]:
-    """Build a piece of each run in the scope of its own runtime, and time its first call with all warm-up."""
     return {name: prepare_pieces(config, (piece,))[piece] for name, config in configs.items()}
 
 
@@ -84,8 +83,7 @@ def prepare_pieces(
 ) -> dict[str, Call]:
     """Build pieces of one run, which share its learner and source, and time the first call of each, in order.
 
-    What an earlier piece compiled, a later one finds compiled. ``before_compile`` is called with the name of each
-    function before it is compiled.
+    ``before_compile`` is called with the name of each function before it is compiled.
     """
     calls = {}
     for piece in pieces:
@@ -121,17 +119,10 @@ def compare_calls(
     fewest: int = FEWEST,
     count: bool = True,
 ) -> list[Row]:
-    """Time prepared calls in turn.
+    """Time prepared calls in turn, ``at_once`` of one name in a row: a single one finds the caches as others left them.
 
-    Args:
-        calls: The calls by name; the first one is the reference.
-        rounds: Interleaved repetitions.
-        enough_s: Time limit (s), after which only the fewest rounds are run.
-        over: Names of further references.
-        at_once: Calls of one name in a row; a single one finds the caches as the others left them.
-        warm_up: Rounds that are not counted, after the first call of each.
-        fewest: Rounds that are run in any case.
-        count: Whether operators are counted, by one more call of each.
+    The first one is the reference, those ``over`` are further ones. After ``enough_s`` seconds only the ``fewest``
+    rounds are run. ``count`` counts operators by one more call of each.
 
     Returns:
         A row for each: ``setting``, ``ms`` (median), ``over_first`` and ``over_below`` (how many times faster than the

@@ -73,17 +73,10 @@ def measure_changes(
     most: int | None = None,
     until: float = math.inf,
 ) -> tuple[list[Row], dict[str, str]]:
-    """Predict by Amdahl's law how much faster each change makes a cycle, and measure the most promising ones.
+    """Predict how much faster each change makes a cycle, and measure ``most`` that compile, and as many others.
 
-    The parts of a cycle are timed with and without a change. What is compiled is measured last, because its first call
-    may take minutes.
-
-    At most ``most`` changes that compile are measured, and as many of the others; None for all. After ``until``, a time
-    of the monotonic clock (s), the compilation of no function begins. ``cycle_ms`` is the time of a cycle of ``base``.
-
-    Returns:
-        A row for each measured change, the largest speed-up first: ``toggle``, ``predicted``, ``measured`` with ``low``
-        and ``high``, and ``first_call_s``; and by the name of each change without effect, or not compiled in time, why.
+    After ``until``, a time of the monotonic clock (s), the compilation of no function begins. Returned are a row for
+    each measured change, the largest speed-up first, and why others have none.
     """
     pieces = ("cycle", *base.task.collector.calls)  # the first call of a cycle includes all warm-up
     rows, failed = list[Row](), dict[str, str]()
@@ -91,7 +84,7 @@ def measure_changes(
         return rows, failed
     reference = prepare_pieces(base, pieces)
     without = reference["cycle"].rt.fell_back
-    for compiled in (False, True):
+    for compiled in (False, True):  # what compiles comes last, because its first call may take minutes
         group = {name: one for name, one in changed.items() if (one.toggles.compile != "off") == compiled}
         calls, reasons = _prepare(group, pieces, without, until)
         rows += _measure({"": reference, **calls}, cycle_ms, rounds, most) if calls else []
@@ -238,13 +231,9 @@ def shorten(config: Config, *layers: Mapping[str, Any]) -> dict[str, Any] | None
     """Return settings of a shorter cycle, where a whole one takes more than ``SHORT_S`` and consists of minibatches.
 
     A share of the minibatches learns from the same share of the steps, or where batches are of whole episodes, of the
-    worlds. So minibatches keep their size, and stages about their shares of a cycle; what an update does once for all
-    of its rows, such as targets, has fewer rows, whose cost by row may differ. Where the shortest cycle of this kind
-    takes more than ``LARGE_S``, its minibatches become smaller.
-
-    Returns:
-        ``cycle_ms`` (of a whole cycle, not compiled, as its shortest part predicts it), ``settings``, and ``whole``
-        (the values that they replace).
+    worlds. So minibatches keep their size, and stages about their shares of a cycle. Where the shortest cycle of this
+    kind takes more than ``LARGE_S``, its minibatches become smaller. ``cycle_ms`` is of a whole cycle, not compiled, as
+    its shortest part predicts it; ``whole`` has the values that ``settings`` replace.
     """
     values = config.values
     part = next((name for name in ("rollout_steps", "worlds") if name in values), "")
@@ -423,14 +412,8 @@ def profile(
 ) -> list[dict[str, Any]]:
     """Profile ``step`` by torch's profiler in two cycles: a call to wait, a call to warm up, and three calls to record.
 
-    Args:
-        step: A step of a loop.
-        device: Its device.
-        trace: Write a trace to this file, with shapes and memory; compressed if the name ends in ``.gz``. Open it at
-            https://ui.perfetto.dev or in chrome://tracing.
-        monitor: Monitor whose stages the trace shows.
-        top: Maximum number of rows.
-        once: Record one call instead of six, because a profile of long steps takes gigabytes.
+    ``trace`` is a file, compressed if its name ends in ``.gz``, for https://ui.perfetto.dev or chrome://tracing. With
+    ``once`` one call is recorded instead of six, because a profile of long steps takes gigabytes.
 
     Returns:
         A row per operator, the longest first: ``operator``, ``calls`` and own ``cpu_ms`` per step, and ``share`` of all

@@ -15,11 +15,12 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from uavlab.core.errors import FileError, ResourceError, reason_of
+from uavlab.core.errors import FileError, MissingPackageError, ResourceError, reason_of
 from uavlab.core.extras import install_command, require
 from uavlab.core.text import one_line
 from uavlab.storage.files import put_aside, read_json, read_regular, write_json, write_text
@@ -38,6 +39,7 @@ MOST_TEXT = 200  # characters of the reason in a warning
 AT_ONCE = 100  # settings in one request to MLflow
 EXPERIMENT = "uavlab"  # of MLflow
 SIZES = {"resident": "memory_MiB", "allocated": "gpu_memory_MiB"}  # of memory, by their names in curves
+SEEDS = "seeds/"  # beginning of the names of figures of single seeds, which TensorBoard does not get
 NOT_IN_WANDB = re.compile(r"[/\\#?%:]")
 NOT_IN_MLFLOW = re.compile(r"[^\w\-. /]")
 PRIVATE = {
@@ -46,6 +48,16 @@ PRIVATE = {
     **{"MLFLOW_HTTP_REQUEST_TIMEOUT": str(UNREACHABLE_S), "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"},
 }
 """Environment variables of both libraries, where they are not set: no reports to their makers, and no long waits."""
+
+
+@dataclass(frozen=True)
+class About:
+    """What the files of a run hold besides its metrics."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    scores: Sequence[str] = ()  # names of the metrics by which policies are chosen
+    per_update: Mapping[str, float] = field(default_factory=dict)  # such as {"agent-steps": 512}, for rates
+    device: str = "cpu"  # where it trains, for the memory that it takes
 
 
 @dataclass(frozen=True)
@@ -60,17 +72,16 @@ class Client:
 class Tracker:
     """A run in one tracker, opened by its first row; a failure ends it with one warning."""
 
-    def __init__(self, name: str, place: str, folder: Path, settings: Mapping[str, Any]) -> None:
-        """Track the run in a folder at a ``place``: a project of W&B, or a folder or an address of MLflow."""
-        require(name, f"{name}={place}", name)
-        self.name, self.place, self.folder, self.settings = name, place, folder, settings
+    def __init__(self, name: str, opener: Callable[[int], Client]) -> None:
+        """Track a run; ``opener`` opens it, before the row of an update, and after each ``close``."""
+        self.name, self._opener = name, opener
         self._client: Client | None = None
         self._failed = False
 
     def write(self, number: int, values: Values) -> None:
         if not self._failed:
             with self._warning():
-                self._client = self._client or self._open()
+                self._client = self._client or self._opener(number)
                 self._client.write(number, values)
 
     def close(self) -> None:
@@ -87,21 +98,59 @@ class Tracker:
         except Exception as error:  # of any kind: training goes on
             self._failed = True
             reason = one_line(reason_of(error).strip().splitlines()[0])[:MOST_TEXT]
-            warnings.warn(f"{self.name}={one_line(self.place)}: {reason}; no more rows for it.", stacklevel=4)
+            warnings.warn(f"{self.name}: {reason}; no more rows for it.", stacklevel=4)
 
-    def _open(self) -> Client:
-        """Go on with the run of this folder in the tracker, or begin one and store its name."""
-        for variable, value in PRIVATE.items():
-            os.environ.setdefault(variable, value)
-        path, stored = self.folder / f"{self.name}.json", dict[str, Any]()
-        with suppress(FileError):
-            stored = read_json(path)
-        known = str(stored["run"]) if stored.get("place") == self.place and "run" in stored else None
-        client = OPENERS[self.name](self.place, self.folder, self.settings, known)
-        if client.run != known:
-            with suppress(ResourceError):  # a full disk is the run's to report
-                write_json(path, {"place": self.place, "run": client.run})
-        return client
+
+def open_tensorboard(folder: Path, about: About, number: int) -> Client:
+    """Begin files in the folder of a run, so that it has its own name; files of later updates have no effect."""
+    if find_spec("tensorboard") is None:
+        raise MissingPackageError(f"not installed; {install_command('tensorboard')}")
+    from torch.utils.tensorboard import SummaryWriter  # a slow import, only needed with a folder
+    from torch.utils.tensorboard.summary import hparams
+
+    writer: Any = SummaryWriter(str(folder), purge_step=number)
+    settings = {name: _plain(value) for name, value in about.settings.items()}
+    experiment, start, _ = hparams(settings, {f"eval/{one_line(name)}": 0.0 for name in about.scores})
+    for summary in (experiment, start) if settings else ():
+        writer.file_writer.add_summary(summary)
+
+    def write(number: int, values: Values) -> None:
+        for name, value in values.items():
+            if not name.startswith(SEEDS):
+                writer.add_scalar(name, value, number)
+        writer.flush()
+
+    return Client("", write, writer.close)
+
+
+def _plain(value: Any) -> float | str:
+    """Return a setting as TensorBoard's table takes it."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else one_line(str(value))
+
+
+def trackers_of(folder: Path, settings: Mapping[str, Any]) -> list[Tracker]:
+    """Return the trackers that settings name: a project of W&B, and a folder or an address of MLflow."""
+    trackers = []
+    for name in OPENERS:
+        if place := settings.get(name):
+            require(name, f"{name}={place}", name)
+            trackers.append(Tracker(f"{name}={one_line(place)}", partial(_open_again, name, place, folder, settings)))
+    return trackers
+
+
+def _open_again(name: str, place: str, folder: Path, settings: Mapping[str, Any], number: int) -> Client:
+    """Go on with the run of a folder in a tracker, or begin one and store its name."""
+    for variable, value in PRIVATE.items():
+        os.environ.setdefault(variable, value)
+    path, stored = folder / f"{name}.json", dict[str, Any]()
+    with suppress(FileError):
+        stored = read_json(path)
+    known = str(stored["run"]) if stored.get("place") == place and "run" in stored else None
+    client = OPENERS[name](place, folder, settings, known)
+    if client.run != known:
+        with suppress(ResourceError):  # a full disk is the run's to report
+            write_json(path, {"place": place, "run": client.run})
+    return client
 
 
 def open_wandb(project: str, folder: Path, table: Mapping[str, Any], known: str | None) -> Client:
@@ -159,10 +208,6 @@ Opener = Callable[[str, Path, Mapping[str, Any], str | None], Client]
 OPENERS: dict[str, Opener] = {"wandb": open_wandb, "mlflow": open_mlflow}
 
 
-def trackers_of(folder: Path, settings: Mapping[str, Any]) -> list[Tracker]:
-    return [Tracker(name, settings[name], folder, settings) for name in OPENERS if settings.get(name)]
-
-
 def is_address(place: str) -> bool:
     """Return whether a place of MLflow is an address, not a folder."""
     return "://" in place or place.startswith("databricks")
@@ -174,103 +219,6 @@ def is_project(name: str) -> bool:
 
 def is_place(place: str) -> bool:
     return 0 < len(place) <= 1000 and place.isprintable() and bool(place.strip())
-
-
-NO_SEEDS: Mapping[str, Sequence[float]] = {}
-
-
-@dataclass(frozen=True)
-class About:
-    """What the files of a run hold besides its metrics."""
-
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    scores: Sequence[str] = ()  # names of the metrics by which policies are chosen
-    per_update: Mapping[str, float] = field(default_factory=dict)  # such as {"agent-steps": 512}, for rates
-    device: str = "cpu"  # where it trains, for the memory that it takes
-
-
-class Board:
-    """Writer of a run's TensorBoard files, so that it shows the run under its own name, and of its trackers."""
-
-    def __init__(self, folder: Path, about: About) -> None:
-        """Write to ``folder``; a file is created with the first row."""
-        self.folder, self.about, self.trackers = folder, about, trackers_of(folder, about.settings)
-        self._before: tuple[int, float] | None = None  # update and seconds of the last row
-        self._failed = False
-        self._writer: Any = None
-
-    def write(
-        self, number: int, seconds: float, values: Values, seeds: Mapping[str, Sequence[float]] = NO_SEEDS
-    ) -> None:
-        """Write the values of an update, the rates since the last row (scoring included), and the memory in use.
-
-        Trackers also get the values of several ``seeds``, as ``seeds/SEED/...``.
-        """
-        rates, before = {}, self._before
-        if before is not None and seconds > before[1]:
-            pace = (number - before[0]) / (seconds - before[1])
-            rates = {f"{what}_per_s": amount * pace for what, amount in {"updates": 1, **self.about.per_update}.items()}
-        self._before = number, seconds
-        groups = {_in_group(name): value for name, value in values.items()}
-        sizes = {name: size / 2**20 for name, size in memory(self.about.device).items()}
-        rates |= {shown: sizes[name] for name, shown in SIZES.items() if name in sizes}
-        groups |= {f"perf/{name}": rate for name, rate in rates.items()}
-        self._write_files(number, groups)
-        first = self.about.settings.get("seed", 0)
-        for name, row in seeds.items():
-            groups |= {f"seeds/{first + at}/{_in_group(name)}": value for at, value in enumerate(row)}
-        for tracker in self.trackers:
-            tracker.write(number, {one_line(name): value for name, value in groups.items()})
-
-    def track(self, trackers: Sequence[Tracker]) -> None:
-        for tracker in self.trackers:
-            tracker.close()
-        self.trackers = list(trackers)
-
-    def close(self) -> None:
-        """End the writing; the next row begins it again."""
-        if self._writer is not None and not self._failed:
-            self._writer.close()
-        self._writer = None
-        for tracker in self.trackers:
-            tracker.close()
-
-    def _write_files(self, number: int, groups: Mapping[str, float]) -> None:
-        try:
-            if not self._open(number):
-                return
-            for name, value in groups.items():
-                self._writer.add_scalar(one_line(name), value, number)
-            self._writer.flush()
-        except OSError as error:
-            self._failed = True
-            warnings.warn(f"{self.folder}: {error.strerror}; no more curves for TensorBoard.", stacklevel=4)
-
-    def _open(self, number: int) -> bool:
-        """Return whether there is a writer; the first call starts it."""
-        if self._writer is None and not self._failed:
-            if find_spec("tensorboard") is None:
-                self._failed = True
-                warnings.warn(f"no TensorBoard files; for them: {install_command('tensorboard')}.", stacklevel=5)
-                return False
-            from torch.utils.tensorboard import SummaryWriter  # a slow import, only needed with a folder
-            from torch.utils.tensorboard.summary import hparams
-
-            self._writer = SummaryWriter(str(self.folder), purge_step=number)
-            settings = {name: _plain(value) for name, value in self.about.settings.items()}
-            experiment, start, _ = hparams(settings, {f"eval/{one_line(name)}": 0.0 for name in self.about.scores})
-            for summary in (experiment, start) if settings else ():
-                self._writer.file_writer.add_summary(summary)
-        return not self._failed
-
-
-def _in_group(name: str) -> str:
-    return name if "/" in name else f"train/{name}"
-
-
-def _plain(value: Any) -> float | str:
-    """Return a setting as TensorBoard's table takes it."""
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else one_line(str(value))
 
 
 def in_digest(name: str) -> bool:
@@ -288,7 +236,11 @@ class Recorder:
         self.saved_rows, self.saved_digest = 0, _digest([])  # number and SHA-256 of rows at the checkpoint to resume
         self._rest: str | None = None  # what ``rewind`` leaves of the file, where it differs
         self._damaged = False
-        self._board = None if folder is None else Board(folder, about or About())
+        self._about, self._trackers = about or About(), list[Tracker]()
+        self._before: tuple[int, float] | None = None  # update and seconds of the last row
+        if folder is not None:
+            board = Tracker("TensorBoard", partial(open_tensorboard, folder, self._about))
+            self._trackers = [board, *trackers_of(folder, self._about.settings)]
 
     def append(
         self, number: int, seconds: float, values: dict[str, float], seeds: Mapping[str, Sequence[float]] | None = None
@@ -309,8 +261,27 @@ class Recorder:
                 file.write(json.dumps(row) + "\n")
         except OSError as error:
             raise ResourceError(f"{path}: cannot be written ({error.strerror}); free some space.") from error
-        if self._board is not None:
-            self._board.write(number, seconds, values, several)
+        figures = self._figures(number, seconds, values, several)
+        for tracker in self._trackers:
+            tracker.write(number, figures)
+
+    def _figures(
+        self, number: int, seconds: float, values: Values, seeds: Mapping[str, Sequence[float]]
+    ) -> dict[str, float]:
+        """Return a row for trackers: in groups, with rates since the last row (scoring included) and memory in use."""
+        rates, before = {}, self._before
+        if before is not None and seconds > before[1]:
+            pace = (number - before[0]) / (seconds - before[1])
+            rates = {name: amount * pace for name, amount in {"updates": 1, **self._about.per_update}.items()}
+        self._before = number, seconds
+        sizes = {name: size / 2**20 for name, size in memory(self._about.device).items()}
+        figures = {_in_group(name): value for name, value in values.items()}
+        figures |= {f"perf/{name}_per_s": rate for name, rate in rates.items()}
+        figures |= {f"perf/{shown}": sizes[name] for name, shown in SIZES.items() if name in sizes}
+        first = self._about.settings.get("seed", 0)
+        for name, row in seeds.items():
+            figures |= {f"{SEEDS}{first + at}/{_in_group(name)}": value for at, value in enumerate(row)}
+        return {one_line(name): value for name, value in figures.items()}
 
     def by_seed(self, seeds: Sequence[int]) -> list[dict[str, Any]]:
         """Return a row for each logged update and seed: its own values, and means of what seeds share."""
@@ -323,13 +294,16 @@ class Recorder:
         return table
 
     def close(self) -> None:
-        """End the threads that write TensorBoard files and to trackers; the next row starts others."""
-        if self._board is not None:
-            self._board.close()
+        """End TensorBoard's files and the writing to trackers; the next row goes on."""
+        for tracker in self._trackers:
+            tracker.close()
 
     def track(self, trackers: Sequence[Tracker]) -> None:
-        if self._board is not None:
-            self._board.track(trackers)
+        """Write to these trackers from now on, beside TensorBoard's files."""
+        board, *others = self._trackers
+        for tracker in others:
+            tracker.close()
+        self._trackers = [board, *trackers]
 
     def sync(self) -> None:
         """Flush the rows so far to the disk, because a checkpoint needs them after a power cut."""
@@ -409,6 +383,10 @@ def _is_row(update: Any, seconds: Any, each: Any = None, **values: Any) -> bool:
         and all(isinstance(each, list) for each in lists)
         and all(isinstance(number, int | float) for number in numbers)
     )
+
+
+def _in_group(name: str) -> str:
+    return name if "/" in name else f"train/{name}"
 
 
 def _digest(lines: list[str]) -> str:

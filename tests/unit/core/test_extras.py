@@ -173,7 +173,9 @@ def test_without_tensorboard_the_metrics_are_written_all_the_same(
 ) -> None:
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     recorder = Recorder(tmp_path)
-    with pytest.warns(UserWarning, match=r'no TensorBoard files; for them: pip install "uavlab\[tensorboard\]"'):
+    with pytest.warns(
+        UserWarning, match=r'^TensorBoard: not installed; pip install "uavlab\[tensorboard\]"; no more rows for it'
+    ):
         recorder.append(1, 0.0, {"loss": 1.0})
     recorder.append(2, 0.0, {"loss": 2.0})  # one warning only
     recorder.close()

@@ -13,11 +13,12 @@ import pytest
 
 from tests.support import wandb_reader
 from tests.support.fixtures_config import stop_and_resume, tiny, train_run, train_tiny
+from tests.support.live_runs import wait_until
 from uavlab.core.errors import ConfigError, MissingPackageError
 from uavlab.experiment import run_state
 from uavlab.experiment.run import Run
 from uavlab.storage import metrics_log as trackers
-from uavlab.storage.metrics_log import About, Board, Client, Tracker, is_address, is_place, is_project
+from uavlab.storage.metrics_log import About, Client, Recorder, Tracker, is_address, is_place, is_project
 
 needs_mlflow = pytest.mark.skipif(find_spec("mlflow") is None, reason="needs MLflow, from the extra mlflow")
 Rows = list[tuple[int, dict[str, float]]]
@@ -65,7 +66,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Place:
 
 
 def tracker(folder: Path, project: str = "team") -> Tracker:
-    return Tracker("wandb", project, folder, {})
+    return trackers.trackers_of(folder, {"wandb": project})[0]
 
 
 class TestRows:
@@ -164,23 +165,28 @@ class TestRuns:
 
 
 def test_names_are_text(place: Place, tmp_path: Path) -> None:
-    board = Board(tmp_path, About({"wandb": "team"}))
-    board.write(1, 1.0, {"x\x1b": 2.0})
+    board = Recorder(tmp_path, About({"wandb": "team"}))
+    board.append(1, 1.0, {"x\x1b": 2.0})
     board.close()
     assert "train/x\\x1b" in place.rows[0][1]
+
+
+def written(folder: Path) -> list[dict[str, Any]]:
+    return [row for part in wandb_reader.offline_runs(folder) for row in wandb_reader.rows(part)]
 
 
 def test_wandb_offline(tmp_path: Path) -> None:
     config = tiny(wandb="team", runs=2)
     run = stop_and_resume(config, tmp_path / "first")
+    wait_until(lambda: len(written(tmp_path / "first")) == len(run.recorder.rows))  # by a process of W&B
     parts = wandb_reader.offline_runs(tmp_path / "first")
     (head, again) = (wandb_reader.heads(part)[0] for part in parts)
     assert head == again
     assert head[1:] == ("team", "first")
-    written = [row for part in parts for row in wandb_reader.rows(part)]
-    assert [row["update"] for row in written] == [row["update"] for row in run.recorder.rows]
-    assert written[-1]["eval/completion"] == pytest.approx(run.recorder.rows[-1]["eval/completion"])
-    assert written[-1]["seeds/1/eval/completion"] == run.recorder.rows[-1]["each"]["eval/completion"][1]
+    rows = written(tmp_path / "first")
+    assert [row["update"] for row in rows] == [row["update"] for row in run.recorder.rows]
+    assert rows[-1]["eval/completion"] == pytest.approx(run.recorder.rows[-1]["eval/completion"])
+    assert rows[-1]["seeds/1/eval/completion"] == run.recorder.rows[-1]["each"]["eval/completion"][1]
     assert wandb_reader.settings(parts[0])["hidden"] == 8
     assert os.environ["WANDB_ERROR_REPORTING"] == "false"
 
