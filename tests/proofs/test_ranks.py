@@ -87,18 +87,21 @@ def test_a_process_that_steps_by_its_own_gradients_is_noticed(ends: Callable) ->
 
 
 FAULTS = {
-    "nan": ("DivergedError: training: reward of run 0, world 0, agent 0 is nan at update {update}", DivergedError),
-    "memory": ("ResourceError: out of memory: tried to allocate 1 TiB", ResourceError),
-    "exception": ("ValueError: the simulator has no wind", None),
-    "kill": ("Signal 9 (SIGKILL)", ResourceError),
+    "nan": (
+        "DivergedError: training: reward of run 0, world 0, agent 0 is nan at update {update}",
+        DivergedError.exit_code,
+    ),
+    "memory": ("ResourceError: out of memory: tried to allocate 1 TiB", ResourceError.exit_code),
+    "exception": ("ValueError: the simulator has no wind", 1),
+    "kill": ("Signal 9 (SIGKILL)", -9),
 }
-"""What torchrun prints of the rank that fails, and the kind of its error, which decides the exit code."""
+"""What torchrun prints of the rank that fails: its reason and its exit code."""
 
 
 @pytest.mark.parametrize("kind", FAULTS)
 @pytest.mark.parametrize("count", [1, pytest.param(10, marks=pytest.mark.soak)])
 def test_a_rank_that_fails_ends_all_at_once(kind: str, count: int, tmp_path: Path, proof: Proof) -> None:
-    reason, error = FAULTS[kind]
+    reason, code = FAULTS[kind]
     for number in range(count):
         culprit, update, folder = (number + 1) % 2, 6 + number % 2, tmp_path / str(number)
         # a time limit that is never reached, else the reason would name it
@@ -108,7 +111,7 @@ def test_a_rank_that_fails_ends_all_at_once(kind: str, count: int, tmp_path: Pat
         assert other["reason"].startswith("another rank ended (")
         assert f"this is rank {1 - culprit} of 2." in other["reason"]
         assert reason.format(update=update) in launched.err.partition("FAILED")[2]  # the summary of torchrun
-        assert f"exitcode  : {1 if error is None else error.exit_code} " in launched.err
+        assert f"exitcode  : {code} " in launched.err
         assert checkpoint.newest(folder / "checkpoints").step == 4
     proof(f"one rank of two fails: {kind}", f"{count} times, the other ended at once, and torchrun said why")
 
