@@ -521,7 +521,6 @@ def profile(
     rounds: int = 20,
     trace: str | Path | None = None,
     every: bool = False,
-    stacks: bool = False,
     limit: float | None = None,
 ) -> dict[str, Any]:
     """Measure where the time of a task's updates goes, and which toggles help, predicted and measured.
@@ -536,7 +535,6 @@ def profile(
         rounds: Interleaved repetitions, at most.
         trace: Where to write a trace for Perfetto.
         every: Measure every usable toggle, not only the most promising, and whole cycles, not shorter ones.
-        stacks: Name the function that calls each operator.
         limit: Time after the start (s) beyond which no further function is compiled for a trial; None: 75 s, or
             with ``every`` no limit.
 
@@ -550,7 +548,7 @@ def profile(
     given = layers(toggles, settings, {}, parameters)
     where = None if trace is None else Path(trace)
     measure = load_lab("measure.profile_run", "profile")
-    return measure.profile_preset(name, *given, rounds=rounds, trace=where, every=every, stacks=stacks, limit=limit)
+    return measure.profile_preset(name, *given, rounds=rounds, trace=where, every=every, limit=limit)
 
 
 def task_config(task: Any, toggles: Any, settings: Settings | None, options: Settings) -> Config:

@@ -29,7 +29,7 @@ from uavlab.experiment.diagnostics import Finding
 from uavlab.experiment.run import Run
 from uavlab.experiment.scores import Scores
 from uavlab.runtime.toggles import TOGGLES, Toggles
-from uavlab.storage.trackers import About, Board
+from uavlab.storage.metrics_log import About, Recorder
 from uavlab.sweeps.spec import Sweep
 from uavlab.sweeps.table import SweepTable
 from uavlab_lab import films, live_run, page, widgets
@@ -312,9 +312,9 @@ class TestTerminal:
 
 
 def test_tensorboard_shows_them_as_text(tmp_path: Path) -> None:
-    board = Board(tmp_path, About({f"s{n}": word for n, word in enumerate(HOSTILE)}, HOSTILE))
+    board = Recorder(tmp_path, About({f"s{n}": word for n, word in enumerate(HOSTILE)}, HOSTILE))
     with warnings.catch_warnings():
-        board.write(1, 1.0, dict.fromkeys(HOSTILE, 0.0))
+        board.append(1, 1.0, dict.fromkeys(HOSTILE, 0.0))
     board.close()
     read = EventAccumulator(str(tmp_path))
     read.Reload()

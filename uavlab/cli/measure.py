@@ -158,7 +158,6 @@ def bench(suite: str, out: Path | None, rounds: int, device: Any, **options: Any
 @click.option(
     "--trace", type=OutputFile(".json", ".json.gz"), help="Also write a trace for Perfetto; .json or .json.gz."
 )
-@click.option("--stacks", is_flag=True, help="Name the function that calls each operator.")
 @click.option("--all", "every", is_flag=True, help="Measure every usable toggle, on whole cycles.")
 @click.option(
     "--limit",
@@ -170,7 +169,7 @@ def profile(preset: str, out: Path | None, **options: Any) -> Record:
     """Measure where the time of PRESET goes, what bounds it, and which toggles would help: predicted and measured."""
     from uavlab import api
 
-    how = {name: options.pop(name) for name in ("rounds", "trace", "stacks", "every", "limit")}
+    how = {name: options.pop(name) for name in ("rounds", "trace", "every", "limit")}
     record = api.profile(preset, settings=layer(**options), **how)
     echo(record)
     return keep_record(out, **record)

@@ -26,8 +26,7 @@ from uavlab.experiment.run_state import (
     machine_differences,
 )
 from uavlab.runtime.toggles import TOGGLES, resolve
-from uavlab.storage.trackers import OPENERS, trackers_of
-from uavlab.training import training
+from uavlab.storage.metrics_log import OPENERS, trackers_of
 
 NUMERIC = ("exact", "rounding", "single", "precision")  # equality of toggles that leave the algorithm as it is
 
@@ -92,25 +91,6 @@ def changed_config(run: RunState, settings: Mapping[str, Any]) -> Config:
 def alternates(names: Iterable[str]) -> bool:
     """Return whether a run may go to and fro between two values of these settings."""
     return all(name in TOGGLES and TOGGLES[name].equality in NUMERIC for name in names)
-
-
-def begins_to_compile(run: RunState, settings: Mapping[str, Any]) -> bool:
-    """Return whether a change makes a run compile, and does nothing else: other settings may belong to the process."""
-    return run.config.toggles.compile == "off" and settings.keys() == {"compile"} and settings["compile"] != "off"
-
-
-def prepare(run: RunState, settings: Mapping[str, Any]) -> Parts:
-    """Return parts that have made an update, for ``spare``; it may run beside a run that trains eagerly."""
-    config = changed_config(run, settings)
-    require_usable(run, config)
-    with build.enough_memory():
-        parts = build_parts(config)
-        with parts.rt.scope():
-            next(training(parts.source, parts.learner, parts.rng, parts.rt, 0))
-    for name, reason in parts.rt.fell_back.items():
-        if name in settings:
-            raise FallbackError(f"{name}={settings[name]} fell back: {reason}")
-    return parts
 
 
 def refusal(run: RunState, /, **settings: Any) -> str:

@@ -41,7 +41,7 @@ from uavlab.experiment.sizes import AUTO, AUTOMATIC, automatic_sizes
 from uavlab.runtime.ranks import RankConfig
 from uavlab.runtime.toggles import TOGGLES, Toggle, Toggles, as_dict, eager, toggle_presets
 from uavlab.storage.files import read_regular
-from uavlab.storage.trackers import is_place, is_project
+from uavlab.storage.metrics_log import is_place, is_project
 
 RULES: tuple[Rule, ...] = (
     (("batch", "capacity"), lambda b, c: b <= c, "batch {0} > capacity {1}: lower batch or raise capacity"),

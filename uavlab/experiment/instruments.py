@@ -17,7 +17,8 @@ from uavlab.experiment.run_state import COMPARISON, Change, RunState
 from uavlab.experiment.schedules import gradient_steps
 from uavlab.profiling.roofline import count_operators
 from uavlab.runtime.runtime import Runtime
-from uavlab.runtime.stage_timer import RECENT, Monitor, memory
+from uavlab.runtime.stage_timer import RECENT, Monitor
+from uavlab.storage.machine import memory
 from uavlab.storage.metrics_log import COUNTS
 
 T = TypeVar("T")

@@ -1,7 +1,7 @@
 """A run of several ranks: where each keeps its part, and what must be the same for all."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -19,14 +19,19 @@ MAX_LISTED = 5  # settings in one message
 
 @contextmanager
 def connected(run: RankConfig, device: str) -> Iterator[Ranks]:
-    """Connect the ranks that torchrun started, yield this one, and leave the group; the others hear of an error."""
+    """Connect the ranks that torchrun started, yield this one, and leave the group; torchrun hears of an error."""
     ranks = join(run.rank_backend, run.rank_timeout_s, device)
     try:
         yield ranks
+    except RankError:  # the group is broken, and closing it may wait for a lost rank
+        raise
     except BaseException as error:
-        ranks.report(error)
-        if not isinstance(error, RankError):  # else the group is broken, and closing it may wait for a lost rank
-            ranks.close()
+        if ranks.size > 1 and isinstance(error, Exception):
+            from torch.distributed.elastic.multiprocessing.errors import get_error_handler  # late: it is seldom needed
+
+            with suppress(OSError):
+                get_error_handler().record_exception(error)
+        ranks.close()
         raise
     ranks.close()
 
@@ -53,7 +58,6 @@ def ends(run: RunState) -> bool:
 def agree(run: RunState, seconds: float) -> None:
     """Agree with the other ranks, after an update, on the seconds of the slowest and whether one was asked to end."""
     ranks, names = run.rt.ranks, crc32(repr(sorted(run.rt.fell_back)).encode())
-    ranks.note(run.number)
     run.seconds, stop, most, least = ranks.largest(seconds, run.stopping, names, -names)
     run.all_stop = stop > 0
     if most == -least:

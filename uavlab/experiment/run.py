@@ -29,7 +29,6 @@ from uavlab.experiment.export import export
 from uavlab.experiment.instruments import Instruments
 from uavlab.experiment.policy import TeamPolicy, TrainedPolicy, choose
 from uavlab.experiment.run_dir import (
-    STATUS,
     lock_run_dir,
     rank_folder,
     read_run_files,
@@ -43,7 +42,6 @@ from uavlab.experiment.schedules import Which, mean_scores, ordered_scores
 from uavlab.experiment.signals import defer_interrupt
 from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.storage import checkpoint
-from uavlab.storage.files import reserve_space
 from uavlab.training import check_state, training
 
 Steps = Generator[Progress, None, None]
@@ -137,7 +135,7 @@ class Run(RunState):
     __iter__ = train
 
     def _train(self) -> Generator[Progress, None, None]:
-        with lock_run_dir(self.folder), reserve_space(self.folder and self.folder / STATUS):
+        with lock_run_dir(self.folder):
             self._begin()
             try:
                 write_status(self, "running")

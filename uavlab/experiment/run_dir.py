@@ -26,7 +26,7 @@ from uavlab.experiment.settings import settings_of
 from uavlab.experiment.signals import defer_interrupt
 from uavlab.runtime.toggles import changes
 from uavlab.storage import checkpoint
-from uavlab.storage.files import MAX_JSON_BYTES, json_digest, put_aside, read_json, read_regular, write_json, write_last
+from uavlab.storage.files import MAX_JSON_BYTES, json_digest, put_aside, read_json, read_regular, write_json
 
 CONFIG, STATUS, LOCK = "config.json", "run.json", ".lock"
 RANKS = "ranks"  # folder of the parts of all ranks but the first
@@ -276,9 +276,8 @@ def write_status(run: RunState, status: str, reason: str = "") -> None:
     if run.folder is None:
         return
     record = status_record(run, reason)
-    write = write_json if status in ("new", "running") else write_last  # the last one even on a full disk
     with defer_interrupt():  # between the two, ``files_seen`` would not match this object's own file
-        write(run.folder / STATUS, record)
+        write_json(run.folder / STATUS, record)
         run.files_seen = read_run_files(run.folder)
 
 

@@ -23,8 +23,7 @@ from uavlab.experiment.schedules import Schedules, best_policies
 from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.runtime.runtime import Runtime
 from uavlab.storage.machine import describe
-from uavlab.storage.metrics_log import Recorder, in_digest
-from uavlab.storage.trackers import OPENERS, About
+from uavlab.storage.metrics_log import OPENERS, About, Recorder, in_digest
 
 COMPARISON = "comparison"  # who changes settings to and fro
 TIMED = "minutes: how many updates fit into them depends on the machine"
@@ -53,7 +52,7 @@ class Change:
         by: Who changed it: ``python``, ``panel``, ``script``, ``comparison``, ``fallback``, ``monitor``
             (the panel) or ``resume``.
         undone: Why it was undone; empty if it holds.
-        measured: The speed after it over that before, where that was measured (``uavlab.live.comparison``).
+        measured: The speed after it over that before, where that was measured (``uavlab_lab.live.trainer``).
     """
 
     update: int

@@ -8,9 +8,9 @@ from uavlab.experiment.config import Device, configure
 from uavlab.experiment.instruments import Instruments
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import RunState
-from uavlab.live.trainer import Trainer
 from uavlab.profiling.timing import median, ratio, time_in_turn
 from uavlab.runtime.runtime import Runtime
+from uavlab_lab.live.trainer import Trainer
 from uavlab_lab.measure.compare import compare
 
 PRESET = "leader_follower_quick"

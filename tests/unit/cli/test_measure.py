@@ -110,10 +110,10 @@ def test_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return {"verdict": "launch-bound: so it is", "update": update, **tables}
 
     monkeypatch.setattr(profile_run, "profile_preset", profile_preset)
-    flags = ("--rounds", "5", "--all", "--stacks", "--limit", "9", "--out", "p.json", "--json")
+    flags = ("--rounds", "5", "--all", "--limit", "9", "--out", "p.json", "--json")
     ended = uavlab("profile", "leader_follower_quick", *flags)
     assert ended.code == 0
-    options = {"rounds": 5, "trace": None, "every": True, "stacks": True, "limit": 9.0}
+    options = {"rounds": 5, "trace": None, "every": True, "limit": 9.0}
     assert calls == [("leader_follower_quick", options)]
     assert "launch-bound: so it is" in ended.out
     assert json.loads((tmp_path / "p.json").read_text()) == ended.json

@@ -12,8 +12,8 @@ from uavlab.experiment import run as run_module
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Progress
-from uavlab.live.comparison import MOST, History, Sample, rates, work
 from uavlab.runtime.runtime import Runtime
+from uavlab_lab.live.trainer import MOST, History, Sample, rates, work
 
 
 class FakeRun(SimpleNamespace):
