@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch.autograd import DeviceType
 
-from uavlab.benchmarks import profile_run as module
-from uavlab.benchmarks.profile_run import GRAPHS, PYTHON, profile
 from uavlab.core.errors import ResourceError
 from uavlab.runtime.stage_timer import Monitor
+from uavlab_lab.measure import profile_run as module
+from uavlab_lab.measure.profile_run import GRAPHS, PYTHON, profile
 
 
 class Loop:
