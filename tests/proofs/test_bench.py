@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.fixtures_config import TINY
-from uavlab.benchmarks import profile_run
-from uavlab.benchmarks.profile_run import format_profile, profile_preset
+from uavlab_lab.measure import profile_run
+from uavlab_lab.measure.profile_run import format_profile, profile_preset
 from uavlab_lab.suites import mapping, ranks
 from uavlab_lab.suites.update import RUNGS, ladder_suite
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from uavlab.benchmarks.compare import learning
-from uavlab.benchmarks.registry import Option, Record, suite
+from uavlab.benchmarks import Option, Record, suite
 from uavlab.experiment.config import Device, toggle_layer
+from uavlab_lab.measure.compare import learning
 
 SEEDS = 5
 SETS = ("plain", "laptop")
