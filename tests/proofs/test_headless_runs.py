@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import papermill
@@ -16,6 +17,7 @@ from jupyter_client.manager import start_new_kernel
 from tests.support.processes import left_behind
 from tests.support.tiny_notebook import PARAMETERS, Write
 from uavlab.core.errors import ResourceError
+from uavlab_lab.headless import runner
 from uavlab_lab.headless.runner import NotebookRun, run_notebook
 
 
@@ -123,6 +125,21 @@ class TestRuns:
         assert (run.exit_code, run.reason) == (code, "interrupted in cell 2 of 3")
         assert statuses(run) == ["completed", "failed", "pending"]
         assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+    def test_a_signal_after_the_last_cell_is_heard_behind_the_run(
+        self, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        conclude = runner._conclude
+
+        def late(*args: Any) -> NotebookRun:
+            signal.raise_signal(signal.SIGTERM)
+            return conclude(*args)
+
+        monkeypatch.setattr(runner, "_conclude", late)
+        with pytest.raises(SystemExit) as ended:
+            run_notebook(write("1"), {}, tmp_path / "o.ipynb")
+        assert ended.value.code == 143
+        assert nbformat.read(tmp_path / "o.ipynb", as_version=4).metadata.papermill.exception is False
 
     def test_the_last_lines_of_a_cell_cut_short_are_told(self, write: Write, tmp_path: Path) -> None:
         show = "import time\nfor k in range(28): print(k)\nprint('28\\x1b[0m\\n29', flush=True)\ntime.sleep(60)"

@@ -14,6 +14,7 @@ from uavlab.experiment.diagnostics import SCORE
 from uavlab.experiment.run import Run
 from uavlab_lab.comparison import over_seeds
 from uavlab_lab.labels import label_of
+from uavlab_lab.plots.learners import score_text
 from uavlab_lab.plots.tables import Table
 from uavlab_lab.run_files import RunFiles, Scoring, open_run
 from uavlab_lab.seeds import scores_in_training, values_of
@@ -123,22 +124,12 @@ def _progress(files: RunFiles) -> list[str]:
     last, highest = (ends_text(student([pick(one) for one in each])) for pick in (lambda one: one[-1], max))
     over = f", mean over {len(each)} seeds" if len(each) > 1 else ""
     ends = f"Its last score in training is {last}, the highest of {len(each[0])} is {highest}"
-    return [head, f"{ends} ({_formula(config)}{over}; higher is better)."]
+    return [head, f"{ends} ({score_text(config.evaluation.score)}{over}; higher is better)."]
 
 
 def _rate(update: Any, seconds: Any) -> str:
     known = isinstance(update, int) and isinstance(seconds, int | float) and seconds > 0
     return f" It makes {update / seconds:.3g} updates per second." if known else ""
-
-
-def _formula(config: Config) -> str:
-    """Return what the score consists of: ``3 x completion - 0.0005 x flight time``."""
-    terms = ""
-    for name, weight in config.evaluation.score.items():
-        sign = ("-" if weight < 0 else "") if not terms else " - " if weight < 0 else " + "
-        times = "" if abs(weight) == 1 else f"{abs(weight):g} x "
-        terms += f"{sign}{times}{label_of(name, config.env)}"
-    return terms
 
 
 def _rank(config: Config, columns: Mapping[str, Column]) -> str:

@@ -6,9 +6,8 @@ the working directory.
 
 import os
 import re
-import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,7 @@ from nbclient.exceptions import CellTimeoutError
 from traitlets import default
 
 from uavlab.core import errors, installation
-from uavlab.core.errors import ConfigError, ResourceError
+from uavlab.core.errors import ConfigError, FileError, ResourceError
 from uavlab.core.text import one_line, suggest
 from uavlab.experiment.signals import graceful_stop
 from uavlab_lab.headless.parameters import check_values
@@ -96,10 +95,14 @@ def run_notebook(
         try:
             part.unlink(missing_ok=True)
             ended = _execute(path, part, parameters, timeout_s, progress)
-            return _conclude(part, path, out, *ended)
+            with _signals(lambda: None) as late:
+                run = _conclude(part, path, out, *ended)
         except OSError as e:
             part.unlink(missing_ok=True)
             raise ResourceError(f"{path.name} cannot be run to {out} ({e}); free some space or memory.") from e
+    if late:
+        sys.exit(128 + late[0])
+    return run
 
 
 def notebook_path(name: str | Path) -> Path:
@@ -143,8 +146,7 @@ def _execute(
     path: Path, part: Path, parameters: Mapping[str, Any], timeout_s: int | None, progress: bool
 ) -> tuple[int, str]:
     """Execute the notebook; return an exit code and what cut it short, 0 if it ran to its end or to an error."""
-    in_main = current_thread() is main_thread()  # Python handles signals only there
-    with graceful_stop(_interrupt, os._exit) if in_main else nullcontext([signal.SIGINT]) as received:
+    with _signals(_interrupt) as received:
         try:
             papermill.execute_notebook(
                 _escape(path),
@@ -165,10 +167,18 @@ def _execute(
         except RuntimeError:  # the kernel gave no answer
             return 1, "the kernel died"
         except KeyboardInterrupt:
-            if not part.exists():
+            try:
+                read_notebook(part, EXECUTED)
+            except FileError:  # not yet written, or not wholly
+                part.unlink(missing_ok=True)
                 sys.exit(128 + received[0])
             return 128 + received[0], "interrupted"
     return 0, ""
+
+
+def _signals(stop: Callable[[], None]) -> AbstractContextManager[list[int]]:
+    """Call ``stop`` on the first SIGINT or SIGTERM, and end this process on the second; only the main thread can."""
+    return graceful_stop(stop, os._exit) if current_thread() is main_thread() else nullcontext([])
 
 
 def _interrupt() -> None:

@@ -54,7 +54,7 @@ class TestLog:
         judged = verdict(change(rows, seconds=2.0))
         first, second, *_ = judged.sentences
         assert first == "run trains leader_follower by masac: complete, update 8 of 8. It makes 4 updates per second."
-        formula = "3 x completion + strict formation - 0.0005 x flight time"
+        formula = "3 completion + strict formation - 0.0005 flight time"
         assert (
             second == f"Its last score in training is -0.010, the highest of 2 is 1.995 ({formula}; higher is better)."
         )
