@@ -28,7 +28,6 @@ SETS = ("gpu with graph=cycle", "gpu", "max")
 GOAL = 0.9  # of flights completed
 LONG = {  # suites
     "learning": "trains ten whole runs",
-    "runs": "starts twelve processes",
     "learners": "trains for hours",
     "curriculum": "trains for hours",
 }
@@ -275,6 +274,6 @@ def bench(device: str, folder: Path) -> Iterator[Case]:
     """Yield every registered suite that no earlier part has."""
     from uavlab.benchmarks import suites
 
-    first = ("ranks", "external", "telemetry", "maps", "interval")
+    first = ("ranks", "telemetry", "maps", "interval")
     for name in sorted(suites().keys() - {"ladder", "env", "replay"}, key=lambda name: name not in first):
         yield Case(name, suite_case(device, folder, name, 3), 120, slow=True)
