@@ -47,7 +47,11 @@ COMMANDS: tuple[tuple[list[str], str, str], ...] = (
     (["settings", "run"], "", "'run' is a run, expected a preset; continue it by `uavlab resume run`"),
     (["check", "telemetry_quick", *SET], " can be learned from.", ""),
     (["check", "run"], "", "'run' is a run, expected a preset; continue it by `uavlab resume run`"),
-    (["profile", "telemetry_quick", *SET, "--rounds", "3", "--trace", "t.json.gz"], "windows/s: loader alone ", ""),
+    (
+        ["profile", "telemetry_quick", *SET, "--rounds", "3", "--trace", "t.json.gz"],
+        "ms    p95 ms   share\n",
+        "",
+    ),
     (["profile", "run"], "", "'run' is a run, expected a preset; continue it by `uavlab resume run`"),
     (["fit", "telemetry_quick", *SET, "--most", "2", "--memory", "1GB"], "--set batch=2\n", ""),
     (["fit", "run"], "", "'run' is a run, expected a preset; continue it by `uavlab resume run`"),

@@ -302,7 +302,7 @@ class TestEnds:
     ) -> None:
         run = Run(tiny(), tmp_path / "run")
         with monkeypatch.context() as patch:
-            patch.setattr(module.checkpoints, "save", lambda *given: (_ for _ in ()).throw(ResourceError("no space")))
+            patch.setattr(module.resume, "save", lambda *given: (_ for _ in ()).throw(ResourceError("no space")))
             with pytest.raises(ResourceError, match="no space"):
                 list(run.train())
         assert (run.number, status(tmp_path / "run")["status"]) == (4, "failed")
