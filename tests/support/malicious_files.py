@@ -6,6 +6,7 @@ Every payload would make a file called ``made``. Nothing here is ever unpickled 
 """
 
 import json
+import math
 import os
 import pickle
 import re
@@ -33,6 +34,7 @@ from uavlab.experiment import policy
 from uavlab.experiment.config import configure, parse_setting, read_yaml
 from uavlab.experiment.run_dir import run_name
 from uavlab.storage import checkpoint
+from uavlab.storage.files import json_digest
 from uavlab_lab.headless.parameters import check_values, declared_parameters, read_parameters
 
 Reader = Callable[[], object]
@@ -93,6 +95,11 @@ def settings(content: Content) -> Reader:
 def in_run(name: str, content: Content, reader: Callable[[Path], object] = policy.load) -> Reader:
     put(Path("run") / name, content)
     return lambda: reader(Path("run"))
+
+
+def signed(body: dict[str, Any]) -> str:
+    """Return a JSON file with the digest of its content."""
+    return json.dumps({**body, "sha256": json_digest(body)})
 
 
 def rows(folder: Path) -> object:
@@ -209,13 +216,12 @@ RUN_FILES: dict[str, Entry] = {
     "config: device": (FileError, lambda: in_run("config.json", zeros)),
     "config: number": (FileError, lambda: in_run("config.json", '{"seed": 1' + "0" * 5000 + "}")),
     "config: not finite": (
-        ConfigError,
-        lambda: in_run("config.json", '{"preset": "leader_follower", "values": {"lr": NaN, "tau": Infinity}}'),
+        FileError,
+        lambda: in_run(
+            "config.json", signed({"preset": "leader_follower", "values": {"lr": math.nan, "tau": math.inf}})
+        ),
     ),
-    "config: escapes": (
-        ConfigError,
-        lambda: in_run("config.json", json.dumps({"preset": "\x1b[2J<script>", "values": {}})),
-    ),
+    "config: escapes": (FileError, lambda: in_run("config.json", signed({"preset": "\x1b[2J<script>", "values": {}}))),
     "run: pipe": (FileError, lambda: in_run("run.json", os.mkfifo, copied)),
     "run: large": (FileError, lambda: in_run("run.json", LARGE, copied)),
     "metrics: pickle": (FileError, lambda: in_run("metrics.jsonl", PICKLE + b"\n", rows)),
