@@ -221,7 +221,10 @@ RUN_FILES: dict[str, Entry] = {
             "config.json", signed({"preset": "leader_follower", "values": {"lr": math.nan, "tau": math.inf}})
         ),
     ),
-    "config: escapes": (FileError, lambda: in_run("config.json", signed({"preset": "\x1b[2J<script>", "values": {}}))),
+    "config: escapes": (
+        ConfigError,
+        lambda: in_run("config.json", signed({"preset": "\x1b[2J<script>", "values": {}})),
+    ),
     "run: pipe": (FileError, lambda: in_run("run.json", os.mkfifo, copied)),
     "run: large": (FileError, lambda: in_run("run.json", LARGE, copied)),
     "metrics: pickle": (FileError, lambda: in_run("metrics.jsonl", PICKLE + b"\n", rows)),
