@@ -216,7 +216,7 @@ RUN_FILES: dict[str, Entry] = {
     "config: device": (FileError, lambda: in_run("config.json", zeros)),
     "config: number": (FileError, lambda: in_run("config.json", '{"seed": 1' + "0" * 5000 + "}")),
     "config: not finite": (
-        FileError,
+        ConfigError,
         lambda: in_run(
             "config.json", signed({"preset": "leader_follower", "values": {"lr": math.nan, "tau": math.inf}})
         ),
