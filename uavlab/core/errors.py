@@ -85,11 +85,7 @@ class ResourceError(UavlabError):
 
 
 class RankError(UavlabError):
-    """Another rank of a run failed or does not answer; the message names it and the reason.
-
-    >>> ul.core.errors.RankError("rank 1: FileError: flights.csv: missing", 3).exit_code
-    3
-    """
+    """Another rank of a run failed or does not answer; the message names it and the reason."""
 
     exit_code = 5
 

@@ -1,8 +1,4 @@
-"""Registries of environments, learners and collectors, open to other packages by ``REGISTRY.register(name, entry)``.
-
-An experiment combines three entries: an environment, the learner that it names (or that ``learner=`` chooses), and the
-collector that the learner names. Learners and collectors are classes, whose class methods serve before there is one.
-"""
+"""Registries of environments, learners and collectors, open to others by ``REGISTRY.register(name, entry)``."""
 
 import os
 import sys
@@ -85,29 +81,19 @@ class Resume(Enum):
 class Settings:
     """The validated settings of an experiment, one object for each part.
 
-    Attributes:
-        preset: Name of the preset.
-        run: Seeds, lengths and intervals.
-        source: The collector's settings.
-        learner: The learner's hyper-parameters.
-        toggles: The optimizations.
-        env: The environment to train on.
-        values: All settings by name, from which the parts are built.
-        evaluation: The environment on which policies are evaluated.
-        task: The environment, the learner and the collector as they are registered (``uavlab.experiment.build.Task``).
-        usual: The settings that the preset alone would set, with the same learner.
-        chosen: Why sizes that were ``auto`` have their values.
+    ``usual`` holds the settings that the preset alone would set, ``chosen`` why sizes that were ``auto`` have their
+    values.
     """
 
     preset: str
-    run: Any
-    source: Any
-    learner: Any
+    run: Any  # seeds, lengths and intervals
+    source: Any  # of the collector
+    learner: Any  # hyper-parameters
     toggles: Any
-    env: Any
-    values: dict[str, Any]
-    evaluation: Any
-    task: Any
+    env: Any  # to train on
+    values: dict[str, Any]  # all settings by name, from which the parts are built
+    evaluation: Any  # the environment on which policies are evaluated
+    task: Any  # the three entries as they are registered (``uavlab.experiment.build.Task``)
     usual: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     chosen: Mapping[str, str] = field(default_factory=dict, compare=False)
 
@@ -132,7 +118,6 @@ class Environment:
     implementation: Callable[[Any, Any], Any] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a class whose fields cannot be settings."""
         require_defaults(self.kind)
 
     def __str__(self) -> str:
