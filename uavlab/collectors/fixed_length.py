@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, ClassVar, TypeVar, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import torch
 from annotated_types import Ge, Le
@@ -18,8 +18,6 @@ from uavlab.core.types import Batch, LiveTransition, Scale, Steps, leaves, tree_
 from uavlab.envs.autoreset import Worlds
 from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.runtime import Runtime
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from annotated_types import Ge, Le
@@ -36,8 +36,6 @@ from uavlab.replay.ring import Ring, row_bytes
 from uavlab.replay.segments import cut, paste, plan
 from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.runtime import Runtime
-
-T = TypeVar("T")
 
 POOL_DEPTH = 8  # initial states in reserve for each world
 POOL_STEPS = 32  # steps between refills; a world that ends more than ``POOL_DEPTH`` times in them repeats a start

@@ -34,10 +34,7 @@ def random_actions(spec: EnvSpec, rng: Streams, name: str, obs: Any) -> Tensor:
 
 
 def survey(env: Env, rng: Streams, ranks: Ranks = ALONE) -> Scale:
-    """Measure mean and standard deviation of observed vectors under random actions; constant features get scale 1.
-
-    Several ``ranks`` measure those of all their worlds together.
-    """
+    """Measure mean and deviation of vectors under random actions, over all ``ranks``; constant features get scale 1."""
     spec, runs = env.spec, len(rng.seeds)
     worlds = start_worlds(env, rng.uniform("survey", SURVEY_WORLDS, spec.initial_noise).flatten(0, 1))
     state, obs = worlds.state, worlds.obs
@@ -71,10 +68,7 @@ class WorldCollector(Collector):
     """R x W worlds, and a pool of new ones that replace those that end."""
 
     def __init__(self, env: Env, count: int, depth: int, rng: Streams, rt: Runtime, deaths: bool, tally: bool) -> None:
-        """Start ``count`` worlds of each run, with ``depth`` in reserve for each.
-
-        With ``deaths`` they keep which agents go on, with ``tally`` figures of the episodes that end.
-        """
+        """Start ``count`` worlds of each run, with ``depth`` in reserve for each; ``deaths`` as in ``start_worlds``."""
         self.env, self.rng, self.runs = env, rng, len(rng.seeds)
         self.count_of_worlds, self.depth, self.kind = count, depth, (deaths, tally)
         self.static = rt.toggles.graph == "cycle"  # worlds and pool stay in the memory that a CUDA graph uses

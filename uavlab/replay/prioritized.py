@@ -61,10 +61,7 @@ class ByPriority(Store):
         updates: int | None = None,
         ranks: Ranks = ALONE,
     ) -> None:
-        """Reserve rows, and a tree over them; ``by`` reduces the errors of all agents to one priority.
-
-        ``updates`` is the length of the run; weights are relative to the largest one of all ``ranks``.
-        """
+        """Reserve rows and a tree over them for a run of ``updates``; ``by`` reduces errors of agents to a priority."""
         runs, device = example.reward.shape[0], example.reward.device
         self.config, self.by, self.ranks = config, by, ranks
         self.tree = sum_tree.empty(runs, capacity, device)  # of priorities to the power of alpha, as masses

@@ -40,10 +40,7 @@ class CudaBackend:
             torch.cuda.current_stream().wait_stream(self.stream)
 
     def capture(self, fn: Callable[[], Any], generators: Iterable[Generator]) -> tuple[Any, Callable[[], None]]:
-        """Capture ``fn`` without executing it; return its result tensors, and the function that replays it into them.
-
-        On failure, the current stream and the generators are restored.
-        """
+        """Capture ``fn`` without executing it; return its results, and the function that replays it into them."""
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         default = torch.cuda.default_generators[torch.cuda.current_device()]  # torch registers this one itself
         states = [(generator, generator.clone_state()) for generator in (*generators, default)]

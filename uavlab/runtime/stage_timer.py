@@ -53,10 +53,8 @@ class Monitor:
         return _Call(name, self) if self.active else NOTHING
 
     def begin_update(self, number: int, every: int = 1) -> None:
-        """Time update ``number`` if it is one of ``every`` many; those that are timed favour no rhythm of the loop.
-
-        Multiples of an irrational number spread evenly over the remainders of any period, such as that of an interval.
-        """
+        """Time update ``number`` if it is one of ``every`` many, by a rule that favours no rhythm of the loop."""
+        # multiples of an irrational number spread evenly over the remainders of any period, such as that of an interval
         self.active = number * GOLDEN % 1 < 1 / every
         self.updates += self.active
 
@@ -75,10 +73,7 @@ class Monitor:
         return sorted((stage.row(window) for stage in self._stages.values()), key=lambda row: -row["total_ms"])
 
     def by_update(self, since: int) -> dict[str, list[float]]:
-        """Return the seconds of each stage in the updates after the first ``since`` that were timed (host sync).
-
-        Only updates in which a stage ran are there, and at most the last 1024 of these.
-        """
+        """Return the seconds of each stage in the timed updates after the first ``since``, where it ran (host sync)."""
         if self._cuda:
             self._mark().synchronize()
         self._settle()

@@ -23,7 +23,6 @@ from uavlab.learners.masac.masac import (
     MASAC,
     MASACConfig,
     Network,
-    Step,
     Theta,
     Unpack,
     evaluate,
@@ -36,7 +35,7 @@ from uavlab.learners.masac.masac import (
     weights_ahead,
 )
 from uavlab.ops.action_sampling import sample_categorical
-from uavlab.runtime.grad_step import Rows
+from uavlab.runtime.grad_step import GradientStep, Rows
 from uavlab.runtime.runtime import Runtime
 
 Networks = list[Network]
@@ -231,7 +230,7 @@ class MASACLoop(MASAC):
 
     def _hold(
         self, rt: Runtime, rows: Tensor, unpack: Unpack, lr: float, clip: float | None
-    ) -> tuple[Step, Theta, Theta]:
+    ) -> tuple[GradientStep, Theta, Theta]:
         # tensors are views of one matrix, which ``act`` takes to evaluate all actors at once
         matrix = rows.detach().flatten(0, 1).clone()
         layers = [unpack(row.view(-1, row.shape[-1])) for row in matrix]

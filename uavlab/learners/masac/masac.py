@@ -85,7 +85,7 @@ from uavlab.ops.action_sampling import (
     without_padding,
 )
 from uavlab.ops.schedules import linear
-from uavlab.runtime.grad_step import CompiledStep, GradientStep, Rows
+from uavlab.runtime.grad_step import GradientStep, Rows
 from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.runtime.runtime import Runtime
@@ -154,14 +154,11 @@ class MASACConfig:
 Theta = Any
 """All networks of a kind: one matrix (G P), a list of stacked tensors by layer (G ...), or a list of tensors each."""
 
-
 Network = Sequence[Tensor]
 """Weights and biases of three layers; a pair of critics is the concatenation of two networks."""
 
-
 Evaluate = Callable[[Theta, Float[Tensor, "G N I"]], Float[Tensor, "G N out"]]
 """A function that evaluates each network g on its rows x[g]."""
-
 
 Unpack = Callable[[Float[Tensor, "G P"]], list[Tensor]]
 """A function that splits rows of parameters into the tensors of their layers, each with the leading axis G."""
@@ -346,7 +343,6 @@ class RewardScale:
 # which an agent has more than one legal move: in other rows no policy has entropy.
 SHARE = 0.25  # of the entropy of a free choice among the legal moves
 
-
 TINY = torch.finfo(torch.float32).tiny
 
 
@@ -391,11 +387,7 @@ class UpdateNoise:
     action: Float[Tensor, "R N A ..."]
 
 
-Step = GradientStep | CompiledStep
-
-
 BY_NETWORK = ("actor", "temperature", "actor_norm", "alpha")  # tensors with one row per network instead of per agent
-
 
 BY_PAIR = ("critic", "target.parameter", "q", "critic_loss", "critic_norm")  # the same for pairs of critics
 
@@ -549,7 +541,7 @@ class MASAC(Learner):
 
     def _hold(
         self, rt: Runtime, rows: Tensor, unpack: Unpack, lr: float, clip: float | None
-    ) -> tuple[Step, Theta, Theta]:
+    ) -> tuple[GradientStep, Theta, Theta]:
         """Return the gradient step of networks, or pairs of them, with initial parameters ``rows`` (R K ... P).
 
         The second value is the parameters in the form that the losses take, the third in that of ``act``.
@@ -690,7 +682,7 @@ class MASAC(Learner):
         for name, tensor in others.items():
             tensor.copy_(state[name])
 
-    def _parts(self) -> tuple[tuple[str, Step, int], ...]:
+    def _parts(self) -> tuple[tuple[str, GradientStep, int], ...]:
         """Return the gradient steps by name, and how many networks, or pairs of them, of a run each has."""
         return (
             ("actor", self.actor, self.count),
@@ -839,7 +831,7 @@ class MASACVmap(MASAC):
 
     def _hold(
         self, rt: Runtime, rows: Tensor, unpack: Unpack, lr: float, clip: float | None
-    ) -> tuple[Step, Theta, Theta]:
+    ) -> tuple[GradientStep, Theta, Theta]:
         # both critics of a pair share an entry of the leading axis, and thus a gradient norm
         lead = (rows.shape[0] * rows.shape[1], *rows.shape[2:-1])
         layers = [layer.detach().reshape(*lead, *layer.shape[1:]).clone() for layer in unpack(rows.flatten(0, -2))]
@@ -893,7 +885,6 @@ def moves_of_others(move: Float[Tensor, "R N A E"]) -> Float[Tensor, "R A N A*E"
 
 # Forms of the state on disk: rows of one matrix, stacked layers, or the tensors of each network.
 KINDS = ("parameter", "exp_avg", "exp_avg_sq")  # of tensors that have a number for each parameter
-
 
 STACKED = 3  # axes of a stacked layer at least; one of a single network has at most two
 
