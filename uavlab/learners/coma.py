@@ -35,8 +35,8 @@ from uavlab.nets.assignment import require_same_task
 from uavlab.nets.cnn import StackedCNN
 from uavlab.ops.action_sampling import masked_policy, open_moves_in_turn, sample_in_turn
 from uavlab.ops.belief_maps import centre_maps
-from uavlab.ops.minibatches import minibatches
 from uavlab.ops.returns import counterfactual_advantage, lambda_returns
+from uavlab.ops.schedules import linear, minibatches
 from uavlab.runtime.grad_step import Rows
 from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.runtime import Runtime
@@ -185,8 +185,7 @@ class COMA(Learner):
     @property
     def explore(self) -> Float[Tensor, ""]:
         """Share of the uniform distribution in the current policy."""
-        first, last = self.config.explore_from, self.config.explore_to
-        return first + (last - first) * (self.count / self.config.explore_updates).clamp_max(1)
+        return linear(self.count, self.config.explore_from, self.config.explore_to, self.config.explore_updates)
 
     def policy(self, spec: EnvSpec, explore: bool = False) -> Policy:
         """Return the policy in training, for a team of any size, with or without exploration."""

@@ -86,10 +86,7 @@ def weighted_entropy(chance: Float[Tensor, "*lead"]) -> Float[Tensor, "*lead"]:
 
 @lru_cache
 def weight_entropy_table(device: torch.device, dtype: torch.dtype) -> Complex[Tensor, " K"]:
-    """Return target weight + i entropy (bits) by steps of log odds: one look-up replaces a dozen operations.
-
-    Negative steps index from the end.
-    """
+    """Return target weight + i entropy (bits) by steps of log odds, those below 0 from the end: one look-up of both."""
     chance = belief(torch.cat((torch.arange(LIMIT + 1), torch.arange(-LIMIT, 0))), torch.float64)
     return torch.complex(target_weight(chance).to(dtype), entropy(chance).to(dtype)).to(device)
 

@@ -123,9 +123,7 @@ class Uniform(Store):
     """A store that samples rows uniformly."""
 
     def choose(self, noise: Int[Tensor, "R N"]) -> tuple[Int[Tensor, "R N"], None]:
-        """Return uniformly distributed slots, without weights (host sync if the ring is on the host)."""
-        size = self.ring.size
-        return noise.to(size.device).remainder(size.clamp(min=1)), None
+        return ring.choose(self.ring, noise), None
 
 
 class ByStage(Store):

@@ -22,6 +22,7 @@ from torch import Tensor
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.types import Transition, Update
 from uavlab.ops import sum_tree
+from uavlab.ops.schedules import linear
 from uavlab.replay.buffer import Store, Transfer
 from uavlab.replay.ring import describe_leaf
 from uavlab.runtime.ranks import ALONE, Ranks
@@ -127,7 +128,7 @@ class ByPriority(Store):
         """Interpolate an exponent linearly from ``first`` to ``last`` by the number of batches."""
         if last is None or first == last:
             return first
-        return first + (last - first) * (self.draws / self.length).clamp_max(1).to(device)
+        return linear(self.draws, first, last, self.length).to(device)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Copy the masses by slot (R n) and the counters (host sync)."""

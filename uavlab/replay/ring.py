@@ -93,6 +93,11 @@ def add(ring: Ring, rows: Transition) -> None:
     ring.size.add_(count).clamp_(max=capacity)
 
 
+def choose(ring: Ring, noise: Int[Tensor, "R N"]) -> Int[Tensor, "R N"]:
+    """Turn int64 noise into uniformly distributed slots of a ring with rows (host sync if it is on the host)."""
+    return noise.to(ring.size.device).remainder(ring.size.clamp(min=1))
+
+
 def take(ring: Ring, index: Int[Tensor, "R N"]) -> Transition:
     """Copy rows out of the ring."""
     flat = offset_by_run(index, ring.capacity).view(-1)

@@ -592,7 +592,7 @@ class MASAC(Learner):
         """Take one step of all critics, then of all actors and temperatures."""
         config = self.config
         if self.rate is not None and config.lr_to is not None:  # not in compiled code, which loses this write
-            self.rate.copy_(linear(self.updates, config.lr_to, config.lr_updates))
+            self.rate.copy_(linear(self.updates, 1, config.lr_to, config.lr_updates))
             self.updates.add_(1)
         if self.rewards is None:
             return self._make_update(batch, noise)

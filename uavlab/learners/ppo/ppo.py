@@ -62,9 +62,8 @@ from uavlab.ops.action_sampling import (
     squashed_log_prob,
     without_padding,
 )
-from uavlab.ops.minibatches import minibatches
 from uavlab.ops.returns import generalized_advantages
-from uavlab.ops.schedules import linear
+from uavlab.ops.schedules import linear, minibatches
 from uavlab.runtime.grad_step import Rows
 from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.ranks import ALONE, Ranks
@@ -526,9 +525,9 @@ class PPO(Learner):
             for name in ("mean", "square", "weight"):
                 getattr(self, name).copy_(getattr(moments, name))
             if self.actor.rate is not None and config.lr_to is not None:
-                self.actor.rate.copy_(linear(self.count, config.lr_to, config.lr_updates))  # shared with the critics
-            progress = (self.count / config.entropy_updates).clamp_max(1).to(samples.target.dtype)
-            entropy = config.entropy + (config.entropy_to - config.entropy) * progress
+                self.actor.rate.copy_(linear(self.count, 1, config.lr_to, config.lr_updates))  # shared with the critics
+            entropy = linear(self.count, config.entropy, config.entropy_to, config.entropy_updates)
+            entropy = entropy.to(samples.target.dtype)
         going = torch.ones(self.runs, len(set(self.team.networks)), dtype=torch.bool, device=order.device)
         steps, taken = [], []
         for part in minibatches(samples, order, config.minibatches):
