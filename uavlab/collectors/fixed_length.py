@@ -91,7 +91,6 @@ class FixedLengthCollector(WorldCollector):
 
     @torch.no_grad()
     def next(self) -> Batch:
-        """Take the next T steps of every world."""
         worlds, memory, steps = self.worlds, self.memory, []
         start = None if memory is None else memory.clone()  # a CUDA graph writes the next one over it
         for _ in range(self.config.rollout_steps):
@@ -147,7 +146,6 @@ class FixedLengthCollector(WorldCollector):
 
 
 def _step(row: LiveTransition, done: Bool[Tensor, " B"]) -> Steps:
-    """Return a transition as a step of worlds, with its marks."""
     return Steps(
         obs=row.obs,
         action=row.action,

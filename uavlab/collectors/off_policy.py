@@ -108,7 +108,6 @@ class OffPolicyCollector(WorldCollector):
 
     @classmethod
     def trial(cls, config: Settings) -> Trial:
-        """Return the run with fewer random steps before its first update."""
         source = config.source
         few = min(source.learning_starts, TRIAL_STEPS * source.worlds)
         apart = f"{source.learning_starts:,} random steps" if few < source.learning_starts else ""
@@ -264,10 +263,7 @@ class OffPolicyCollector(WorldCollector):
         return {**dict(leaves(self.ring.rows)), "cursor": self.ring.cursor, "size": self.ring.size}
 
     def set_stages(self, share: Float[Tensor, "R S"], stage: Int[Tensor, " R"]) -> None:
-        """Start new worlds by these shares, and fill batches by them with rows of the present and of former stages.
-
-        While the thread of ``overlap`` collects, new worlds wait for the next round.
-        """
+        """Start new worlds by these shares from the next round on, and draw rows of former stages by them."""
         if isinstance(self.store, ByStage):
             self.store.set_stage(stage, 1 - share.gather(1, stage[:, None])[:, 0])
         self.next_share = share
@@ -324,7 +320,6 @@ class OffPolicyCollector(WorldCollector):
             self.ready, self.pending = self.pending.result(), None
 
     def _cancel(self) -> None:
-        """Wait for the thread and the prefetcher, and discard their results."""
         self._wait()
         self.ready = []
         if self.prefetcher is not None:
@@ -358,7 +353,6 @@ class OffPolicyCollector(WorldCollector):
         return self._read(batch.index, batch.weight)
 
     def _read(self, index: Int[Tensor, "R N"], weight: Float[Tensor, "R N"] | None) -> Batch:
-        """Return the rows of slots, with their importance weights, as a batch."""
         if self.returns is None:
             return Batch(self._take(index), index, weight)
         data, discount = take_returns(self.returns, self.ring, self._take, index)

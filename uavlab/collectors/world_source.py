@@ -54,7 +54,6 @@ def survey(env: Env, rng: Streams, ranks: Ranks = ALONE) -> Scale:
 
 
 def world_bytes(env: Env) -> int:
-    """Return the bytes of one world's state."""
     state = env.initial(torch.zeros(1, env.spec.initial_noise))
     return sum(leaf.nbytes for _, leaf in leaves(state))
 
@@ -85,7 +84,6 @@ class WorldCollector(Collector):
         self.pool: Pool = self.new_pool()
 
     def new_pool(self) -> Pool:
-        """Return new worlds in reserve."""
         noise = self._start_noise("pool", self.depth).transpose(0, 1).flatten(1, 2)
         return make_pool(self.env, noise, self.worlds)
 
@@ -106,7 +104,6 @@ class WorldCollector(Collector):
         return call
 
     def observations(self) -> Any:
-        """Return the current observations of all agents (R W ...)."""
         return self.by_run(self.worlds.obs)
 
     def figures(self) -> dict[str, Float[Tensor, " R"]]:
@@ -147,7 +144,6 @@ class WorldCollector(Collector):
         return tree_map(Tensor.copy_, old, new) if self.static else new
 
     def by_run(self, tree: T) -> T:
-        """Split the axis of all worlds into runs and worlds."""
         return tree_map(lambda leaf: leaf.unflatten(0, (self.runs, self.count_of_worlds)), tree)
 
     def _start_noise(self, name: str, *lead: int) -> Float[Tensor, "R ..."]:

@@ -121,12 +121,10 @@ class Environment:
         require_defaults(self.kind)
 
     def __str__(self) -> str:
-        """Return the name of the class, for messages."""
         return self.kind.__qualname__
 
 
 def require_defaults(kind: type[Any]) -> None:
-    """Refuse a class whose fields cannot be settings."""
     for setting in fields(kind) if is_dataclass(kind) else ():
         if setting.default is MISSING:
             raise ConfigError(

@@ -51,10 +51,7 @@ class Pool(Generic[S]):
 
 
 def start_worlds(env: Env[S], noise: Float[Tensor, "B K"], deaths: bool = False, tally: bool = False) -> Worlds[S]:
-    """Start worlds from uniform noise.
-
-    With ``deaths`` they keep which agents go on, with ``tally`` figures of the episodes that end.
-    """
+    """Start worlds; with ``deaths`` they keep which agents go on, with ``tally`` figures of the episodes that end."""
     state = tree_map(Tensor.contiguous, env.initial(noise))  # as after a step, so that it is compiled once
     return Worlds(
         state=state,
@@ -141,7 +138,6 @@ def move(env: Env[S], state: S, action: Tensor, noise: Float[Tensor, "B K"], obs
 def judge(
     env: Env[S], state: S, action: Tensor, after: S, noise: Float[Tensor, "B K"]
 ) -> tuple[Float[Tensor, "B A"], Bool[Tensor, "B A"]]:
-    """Return rewards and terminations of a step."""
     shape = (len(noise), env.spec.agents)
     terminated = env.terminated(after)
     require_tensor(env, "terminated", terminated, shape, torch.bool)
@@ -172,7 +168,6 @@ def require_like(env: Any, function: str, result: Any, like: Any, count: int) ->
 
 
 def require_tensor(env: Any, function: str, result: Any, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    """Check that a result is a tensor of this shape and type."""
     if not isinstance(result, Tensor):
         _refuse(env, function, f"a {type(result).__name__}", f"a tensor of shape {tuple(shape)}")
     if result.shape != shape or result.dtype != dtype:

@@ -199,11 +199,9 @@ class COMA(Learner):
         return act
 
     def update_noise(self, rng: Streams, rows: int) -> Int[Tensor, "R passes rows"]:
-        """Draw the order of rows in each pass."""
         return rng.uniform("shuffle", self.config.passes, rows).argsort(-1)
 
     def update(self, batch: Batch, noise: Int[Tensor, "R passes rows"]) -> Update:
-        """Train on whole episodes, ``passes`` times each."""
         with torch.no_grad():
             samples = self._targets(self.target, batch.data)
             explore = self.explore

@@ -44,7 +44,6 @@ def area_matrix(
 def area_resize(
     image: Float[Tensor, "*lead H W"], rows: Float[Tensor, "*#lead h H"], columns: Float[Tensor, "*#lead w W"]
 ) -> Float[Tensor, "*lead h w"]:
-    """Resize by two matrices of ``area_matrix``."""
     return rows @ image @ columns.mT
 
 
@@ -64,7 +63,6 @@ def signed_belief(logits: Real[Tensor, "*lead"], dtype: torch.dtype) -> Float[Te
 
 
 def belief(logits: Real[Tensor, "*lead"], dtype: torch.dtype) -> Float[Tensor, "*lead"]:
-    """Turn steps of log odds into beliefs p."""
     return signed_belief(logits, dtype).add_(1).mul_(0.5)
 
 

@@ -78,7 +78,6 @@ def rotate_inverse(q: Float[Tensor, "*lead 4"], v: Float[Tensor, "*lead 3"]) -> 
 
 
 def conjugate(q: Float[Tensor, "*lead 4"]) -> Float[Tensor, "*lead 4"]:
-    """Return the conjugate, which is the inverse rotation."""
     return torch.cat([q[..., :1], -q[..., 1:]], -1)
 
 

@@ -141,7 +141,6 @@ class ByStage(Store):
         self.number = cast(Tensor, self.ring.rows.stage_number)  # R capacity
 
     def set_stage(self, stage: Int[Tensor, " R"], former: Float[Tensor, " R"]) -> None:
-        """Set the present stage of each run, and the share of former ones."""
         self.stage.copy_(stage)
         self.former.copy_(former)
 
@@ -157,7 +156,6 @@ class ByStage(Store):
         return torch.where(from_former, draw_marked(former, noise), draw_marked(present, noise)), None
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the stages of all runs, and shares."""
         return {"former": self.former, "present": self.stage}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
@@ -220,5 +218,4 @@ def later_slots(source: Ring, index: Int[Tensor, "R N"], rows: int) -> tuple[Int
 
 
 def where_row(mask: Bool[Tensor, "R N"], chosen: Tensor, other: Tensor) -> Tensor:
-    """Return ``chosen`` in rows where ``mask`` is true, ``other`` elsewhere."""
     return torch.where(mask.view(*mask.shape, *[1] * (chosen.dim() - 2)), chosen, other)

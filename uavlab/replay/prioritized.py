@@ -158,7 +158,6 @@ class ByPriority(Store):
             counter.copy_(state[name])
 
     def forget(self) -> None:
-        """Clear the priority of every row."""
         sum_tree.fill(self.tree, sum_tree.masses(self.tree)[:, :0])
 
     def _counters(self) -> dict[str, Tensor]:

@@ -87,7 +87,6 @@ class Toggle:
     wrap: Wrap | None = None  # at the seam ``kernel``, for values other than the default
 
     def __post_init__(self) -> None:
-        """Use the first value of a ``Literal`` as the default if none is given."""
         if self.default is None:
             if get_origin(self.kind) is not Literal:
                 raise ConfigError(f"toggle {self.name!r}: a number without a default; add default=.")

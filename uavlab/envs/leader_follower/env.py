@@ -364,7 +364,6 @@ def start_obstacles(
 
 
 def units(followers: int, like: Tensor) -> Float[Tensor, "A 7"]:
-    """Return the units of observations, in the type of ``like``."""
     return constant((LEADER_UNITS, *[FOLLOWER_UNITS] * followers), like.device, like.dtype)
 
 

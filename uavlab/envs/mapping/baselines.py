@@ -85,12 +85,8 @@ def expected_gain(
     dtype: torch.dtype,
     cell_gain: CellGain | None = None,
 ) -> Float[Tensor, "B A Z L L"]:
-    """Return the weighted entropy that a measurement from each place is expected to remove (in 1000 bits).
-
-    Footprints are rectangles, so sums over all footprints of an altitude are two matrix products. The gain of a cell
-    depends on its log odds alone, which are whole steps, and is read from the table ``cell_gain``, by default
-    ``expected_cell_gain``.
-    """
+    """Return the weighted entropy that a measurement from each place is expected to remove (in 1000 bits)."""
+    # footprints are rectangles: sums over all of an altitude are two products; gains depend on log odds alone, a table
     inside, index = covers(env.places, logits.device, dtype), logits.int()
     table = cell_gain or expected_cell_gain
     gains = [

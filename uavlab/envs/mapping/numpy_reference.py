@@ -148,10 +148,8 @@ def belief(logits: Array) -> Array:
 
 
 def entropy(belief: Array) -> Array:
-    """Return the entropy of each cell (bits)."""
     return -(belief * np.log2(belief) + (1 - belief) * np.log2(1 - belief))
 
 
 def target_weight(belief: Array) -> Array:
-    """Return 1 for likely targets, 0 for likely free cells, the belief itself where unknown."""
     return np.where(belief > 0.5 + UNKNOWN_MARGIN, 1.0, np.where(belief < 0.5 - UNKNOWN_MARGIN, 0.0, belief))

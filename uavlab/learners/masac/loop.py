@@ -100,7 +100,6 @@ class MASACLoop(MASAC):
         noise: Float[Tensor, "R N A ..."],
         discount: Float[Tensor, "R N"] | None = None,
     ) -> Float[Tensor, "R A N"]:
-        """Compute y_i, without the bootstrapped value where an agent's task ended."""
         goals = []
         samples = self._sample_actions(actor, data.next_obs, noise, weights_ahead(data))
         for pair, owner, (run, agent, actions) in zip(self.pair, self.owner, samples, strict=True):
@@ -117,10 +116,6 @@ class MASACLoop(MASAC):
     def critic_loss(
         self, critic: Networks, data: Transition, target: Float[Tensor, "R A N"], weight: Float[Tensor, "R N"] | None
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Sum the mean squared errors (importance-weighted if ``weight`` is given) over runs, pairs and critics.
-
-        The errors of a pair that agents share are means over them.
-        """
         live, td_errors = weights(data), []
         parts: list[list[tuple[Tensor, Tensor]]] = [[] for _ in critic]  # loss and mean value, by agent
         q_values = [self._pair_values(pair, unit, data) for unit, pair in enumerate(critic)]
@@ -147,7 +142,6 @@ class MASACLoop(MASAC):
         data: Transition,
         noise: Float[Tensor, "R N A ..."],
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Sum the means of alpha_i log pi_i - min_k Q_ik over runs and agents."""
         losses, log_probs, live = [], [], weights(data)
         samples = self._sample_actions(actor, data.obs, noise, live)
         for pair, owner, (run, agent, actions) in zip(self.pair, self.owner, samples, strict=True):
@@ -159,7 +153,6 @@ class MASACLoop(MASAC):
         return self.rung.total(self._by_owner(losses), actor), metrics
 
     def temperature_loss(self, log_alpha: Networks, excess: Float[Tensor, "R A"]) -> tuple[Tensor, dict[str, Any]]:
-        """Sum -log alpha_i (log pi_i + target entropy) over runs and agents; ``excess`` is the bracket."""
         excess = excess.view(-1)
         losses = [-(log_alpha[owner][0] * excess[unit]).sum() for unit, owner in enumerate(self.owner)]
         return self.rung.total(self._by_owner(losses), log_alpha), {}
@@ -182,7 +175,6 @@ class MASACLoop(MASAC):
                 yield run, agent, actions or [draw(run, j) for j in agents]
 
     def _draw(self, net: Network, obs: Any, noise: Float[Tensor, "N ..."], agent: int) -> tuple[Tensor, ...]:
-        """Sample the action of one agent."""
         if self.spec.choices:
             chance, log_chance = move_chances(evaluate(net, obs.features), obs.legal)
             return one_hot(sample_categorical(chance, noise), self.spec.choices, chance.dtype), chance, log_chance

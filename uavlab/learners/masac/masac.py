@@ -335,7 +335,6 @@ class RewardScale:
         return torch.where(self.square > 0, self.square.rsqrt(), 1.0)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the tensors themselves."""
         return {"square": self.square, "count": self.count}
 
 
@@ -444,10 +443,7 @@ SYMPTOMS = Symptoms(
 
 
 def learner_bytes(config: Settings) -> int:
-    """Return a lower bound of the learner's memory (bytes): networks, and the activations of the critics.
-
-    Every parameter has a gradient and two moments; critics also have targets.
-    """
+    """Return a lower bound of the learner's memory (bytes): networks, targets, gradients, moments and activations."""
     spec, hyper, batch = config.env.spec, config.learner, config.source.batch
     actors = len(set(assign_networks(spec, spec, hyper.share))) * actor_net(spec, hyper.hidden).count
     pairs = len(set(assign_critics(spec, hyper.critic)))
@@ -580,16 +576,13 @@ class MASAC(Learner):
         return at_once if self.acting == "batched" else in_turn
 
     def parameters(self) -> Float[Tensor, "R K P"]:
-        """Return a copy of the actors' parameters, the argument of ``load_policy``."""
         return self._table(list_tensors(self.actor_theta), self.count).detach().clone()
 
     def update_noise(self, rng: Streams, rows: int) -> UpdateNoise:
-        """Draw the noise of one update on ``rows`` rows per run."""
         names = ("next_action", "action")
         return UpdateNoise(**{name: acting_noise(rng, name, rows, self.spec) for name in names})
 
     def update(self, batch: Batch, noise: UpdateNoise) -> Update:
-        """Take one step of all critics, then of all actors and temperatures."""
         config = self.config
         if self.rate is not None and config.lr_to is not None:  # not in compiled code, which loses this write
             self.rate.copy_(linear(self.updates, 1, config.lr_to, config.lr_updates))
@@ -663,7 +656,6 @@ class MASAC(Learner):
         return {k: (v, axes.get(k) or axes.get(k.partition(".")[0], "R A")) for k, v in tables.items()}
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return parameters, target critics and the states of the optimizers."""
         parts = self._parts()
         state = {f"{name}.{key}": value for name, step, _ in parts for key, value in step.state_dict().items()}
         return state | self._other_state()
@@ -787,10 +779,7 @@ class MASAC(Learner):
     def critic_loss(
         self, critic: Theta, data: Transition, target: Float[Tensor, "R A N"], weight: Float[Tensor, "R N"] | None
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Sum the mean squared errors (importance-weighted if ``weight`` is given) over runs, pairs and critics.
-
-        The errors of a pair that agents share are means over them.
-        """
+        """Sum the mean squared errors over runs, pairs and critics; those of a shared pair are means over agents."""
         q = self.data_values(critic, data)
         error = q - target[:, :, None]
         square = error.square() if weight is None else error.square() * weight[:, None, None]

@@ -371,10 +371,7 @@ class Samples:
 
 
 def entropy_range(config: MAPPOConfig, spec: EnvSpec) -> Range:
-    """Return the range of an agent's entropy: of moves, or of Gaussians before squashing, whose width is bounded.
-
-    Of agents with different numbers of action dimensions, it is the range of the mean over actors.
-    """
+    """Return the range of an agent's entropy, a mean over actors: of moves, or of Gaussians before squashing."""
     if spec.choices:
         return move_range(spec)
     own = fmean(dict(zip(make_team(config, spec, spec).networks, own_actions(spec), strict=True)).values())
@@ -497,7 +494,6 @@ class PPO(Learner):
         return make_policy(act, team, self.config, theta, padding, self.acting == "loop")
 
     def parameters(self) -> Float[Tensor, "R K P"]:
-        """Return a copy of the actors' parameters."""
         return self._mean_actor.clone().unflatten(0, (self.runs, -1))
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
@@ -513,7 +509,6 @@ class PPO(Learner):
         return (order, self._draw_noise(rng)) if self.config.noisy else order
 
     def update(self, batch: Batch, noise: Order | tuple[Order, Tensor]) -> Update:
-        """Train on T steps of all worlds, ``epochs`` times each."""
         config = self.config
         order, *following = noise if isinstance(noise, tuple) else (noise,)
         own = [self.noise] if config.noisy else []  # of this batch
