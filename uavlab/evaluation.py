@@ -1,7 +1,4 @@
-"""Scores of a policy over whole episodes, with 95 % intervals; the same seed gives the same figures.
-
-Evaluation draws from random streams of its own; validation and the final test use different ones.
-"""
+"""Scores of a policy over whole episodes with 95 % intervals, from random streams of their own."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

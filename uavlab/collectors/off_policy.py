@@ -245,10 +245,7 @@ class OffPolicyCollector(WorldCollector):
         return {name: None if name in before else cut(self.ring, name) for name in names}
 
     def load_segments(self, segments: Mapping[str, Mapping[str, Tensor]] | None) -> None:
-        """Restore the rows; None empties replay, so that ``learning_starts`` rows are collected before the next update.
-
-        Where the state is of another number of worlds, new ones start, and returns of older rows are of one step.
-        """
+        """Restore the rows; None empties replay. Where the state is of another number of worlds, new ones start."""
         if segments is None:
             self._cancel()
             self.store.forget()

@@ -36,10 +36,7 @@ class RolloutConfig:
 
 
 class OnPolicyCollector(Collector):
-    """Steps R x W new worlds for ``horizon`` steps with the learner's policy for each batch.
-
-    Worlds that end early are stepped further; agents are marked as not live in steps after the end of their task.
-    """
+    """Steps R x W new worlds for ``horizon`` steps per batch, also after their end, when agents are no longer live."""
 
     settings = RolloutConfig
     lacks: ClassVar[Mapping[str, str]] = {

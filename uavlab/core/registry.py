@@ -79,11 +79,7 @@ class Resume(Enum):
 
 @dataclass(frozen=True)
 class Settings:
-    """The validated settings of an experiment, one object for each part.
-
-    ``usual`` holds the settings that the preset alone would set, ``chosen`` why sizes that were ``auto`` have their
-    values.
-    """
+    """The validated settings of an experiment, one object for each part."""
 
     preset: str
     run: Any  # seeds, lengths and intervals
@@ -94,28 +90,19 @@ class Settings:
     values: dict[str, Any]  # all settings by name, from which the parts are built
     evaluation: Any  # the environment on which policies are evaluated
     task: Any  # the three entries as they are registered (``uavlab.experiment.build.Task``)
-    usual: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
-    chosen: Mapping[str, str] = field(default_factory=dict, compare=False)
+    usual: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)  # those of the preset alone
+    chosen: Mapping[str, str] = field(default_factory=dict, compare=False)  # why ``auto`` sizes have their values
 
 
 @dataclass(frozen=True)
 class Environment:
-    """An environment.
+    """An environment; ``implementation`` is a function (environment, runtime) -> the form that the toggles select."""
 
-    Attributes:
-        kind: A frozen dataclass whose fields are settings; its ``spec`` describes it to a learner.
-        learner: Name of the default learner; None selects the first registered one that fits the ``spec``.
-        baselines: Policies without learning, by name.
-        evaluation: How policies are evaluated, an ``uavlab.evaluation.Evaluation``; None runs whole episodes.
-        implementation: (environment, runtime) -> the environment in the implementation that the toggles select; None
-            if there is one.
-    """
-
-    kind: type[Any]
-    learner: str | None = None
-    baselines: Mapping[str, Any] = field(default_factory=dict)
-    evaluation: Any = None
-    implementation: Callable[[Any, Any], Any] | None = None
+    kind: type[Any]  # a frozen dataclass whose fields are settings; its ``spec`` describes it to a learner
+    learner: str | None = None  # name of the default one; None selects the first registered one that fits
+    baselines: Mapping[str, Any] = field(default_factory=dict)  # policies without learning, by name
+    evaluation: Any = None  # an ``uavlab.evaluation.Evaluation``; None runs whole episodes
+    implementation: Callable[[Any, Any], Any] | None = None  # None if there is one form
 
     def __post_init__(self) -> None:
         require_defaults(self.kind)

@@ -1,7 +1,4 @@
-"""Autoreset: a step of many worlds that replaces ended worlds without a host sync.
-
-What functions of an environment return is checked for its types and shapes.
-"""
+"""Autoreset: a checked step of many worlds, of which those that ended are replaced without a host sync."""
 
 import traceback
 from dataclasses import fields

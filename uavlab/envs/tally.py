@@ -72,10 +72,7 @@ def add_step(
 
 
 def read_tally(env: Env, tally: Tally, runs: int) -> dict[str, Float[Tensor, " R"]]:
-    """Return the mean of each figure over the episodes that ended since the last reading, by run (host sync).
-
-    While a run has none, the result is empty, and sums go on.
-    """
+    """Return the mean of each figure over the episodes since the last reading, by run (host sync), or nothing yet."""
     count = tally.count.view(runs, -1).sum(1)
     if not (count > 0).all():  # host sync
         return {}

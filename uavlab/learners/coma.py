@@ -129,6 +129,7 @@ class COMA(Learner):
 
     settings = COMAConfig
     collector = "on_policy"
+    on_maps = True
     inapplicable: ClassVar[dict[str, str]] = {"update": "this learner updates all agents at once; use update=batched"}
     portable = Portable(layers=lambda config, spec: networks(config, spec)[0].by_layer)
     symptoms = SYMPTOMS
@@ -148,14 +149,6 @@ class COMA(Learner):
             return choose(net, parameters[:, 0], obs, noise, 0.0)
 
         return act
-
-    @classmethod
-    def unsupported(cls, spec: Any) -> str | None:
-        if not (isinstance(spec, EnvSpec) and spec.choices and spec.side):
-            return "COMA chooses among moves on square maps; this one has none"
-        return (
-            "its agents observe features beside their maps, COMA's networks take maps alone" if spec.features else None
-        )
 
     @classmethod
     def require_same(cls, hyper: Any, trained: Any, spec: Any) -> None:

@@ -1,7 +1,4 @@
-"""Angles, distances and rotations over any leading axes, and constants on a device.
-
-Rotations are unit quaternions (w x y z) from body to world axes.
-"""
+"""Angles, distances, rotations (unit quaternions w x y z from body to world axes), and constants on a device."""
 
 import math
 from functools import cache

@@ -3,7 +3,7 @@
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, TypeVar
@@ -77,9 +77,11 @@ class Runtime:
             line = f"{name}={getattr(self.requested, name)} fell back: {reason}"
             warnings.warn(line, FallbackWarning, stacklevel=2)
 
-    def scope(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def scope(self) -> Iterator[None]:
         """Apply process-wide settings, and restore the old ones at the end."""
-        return process_flags(self.toggles, self.device)
+        with process_flags(self.toggles, self.device):
+            yield
 
     def kernel(self, fn: F, name: str, part: bool = False) -> F:
         """Wrap a pure function of tensors.

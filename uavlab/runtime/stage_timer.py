@@ -24,16 +24,13 @@ NOTHING = nullcontext()
 class Monitor:
     """A timer for the stages of a loop in one thread, with bounded memory; only ``read`` waits for a GPU.
 
-    Attributes:
-        active: Whether stages are timed now; on a GPU, NVTX ranges show them then.
-        tracing: Also show them as ranges in traces of torch.profiler.
-        updates: How many updates were timed, of those that ``begin_update`` announced.
-        resets: How often it was reset; each time, it begins to time the thread that does so.
+    ``updates`` counts those that were timed, of those that ``begin_update`` announced.
     """
 
     def __init__(self, device: torch.device | str) -> None:
-        self.active, self.tracing = True, False
-        self.resets = 0
+        self.active = True  # whether stages are timed now; on a GPU, NVTX ranges show them then
+        self.tracing = False  # also show them as ranges in traces of torch.profiler
+        self.resets = 0  # each time, it begins to time the thread that resets it
         self._cuda = torch.device(device).type == "cuda"
         self._stream = torch.cuda.current_stream(device) if self._cuda else None
         self._open: list[_Call] = []  # the innermost call last
@@ -193,12 +190,7 @@ def synchronize(device: torch.device) -> None:
 
 
 def memory(device: torch.device | str) -> dict[str, int]:
-    """Return the memory of this process (bytes).
-
-    Returns:
-        ``resident`` in main memory; on a GPU also ``allocated`` by tensors, its ``peak``, and ``reserved`` by torch
-        (without the context of the driver).
-    """
+    """Return the memory of this process (bytes): ``resident``; on a GPU also ``allocated``, ``peak``, ``reserved``."""
     sizes = {"resident": psutil.Process().memory_info().rss}
     if torch.device(device).type == "cuda":
         sizes |= {

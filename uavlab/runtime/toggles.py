@@ -144,10 +144,6 @@ def _cuda(what: str, device: torch.device) -> str | None:
     return None if device.type == "cuda" else f"{what} needs a CUDA device, this run is on {device.type}"
 
 
-def _precision(toggles: Toggles, device: torch.device) -> str | None:
-    return _cuda("tf32", device) if toggles.precision == "tf32" else None
-
-
 def _emulated(toggles: Toggles, device: torch.device) -> str | None:
     flags = cpu_flags()
     if device.type != "cpu" or toggles.precision not in FAST or "avx2" not in flags:  # not known of other processors
@@ -186,9 +182,8 @@ def _graph(toggles: Toggles, device: torch.device) -> str | None:
 
 
 def _placement(toggles: Toggles, device: torch.device) -> str | None:
-    if toggles.placement == "pinned" and device.type != "cuda":
-        return "pinned memory speeds up copies to a CUDA device, this run is on cpu"
-    return None
+    useless = toggles.placement == "pinned" and device.type != "cuda"
+    return "pinned memory speeds up copies to a CUDA device, this run is on cpu" if useless else None
 
 
 _toggle = partial(Toggle, resume=Resume.YES)  # those that a resumed run may change
@@ -267,7 +262,7 @@ RECORDS = (
         equality="precision",
         claim="+40-100 %, half the memory",
         cost="digits; fp16 also range",
-        needs=_precision,
+        needs=lambda toggles, device: _cuda("tf32", device) if toggles.precision == "tf32" else None,
         note=_emulated,
     ),
     _toggle(

@@ -1,7 +1,4 @@
-"""Baselines for mapping missions: policies without learning.
-
-Each is a function of the environment, the state and uniform noise. They use whole maps, not averages.
-"""
+"""Baselines for mapping missions: functions of the environment, the state and uniform noise, which use whole maps."""
 
 import math
 from collections.abc import Callable

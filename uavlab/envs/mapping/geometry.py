@@ -1,7 +1,4 @@
-"""The lattice of places in a mapping mission, footprints and what is measured there, and lattice maps of positions.
-
-Places have integer coordinates (x, y, altitude); maps are rows (y) by columns (x).
-"""
+"""The lattice of places (x, y, altitude) in a mapping mission, footprints, measurements, and lattice maps (y by x)."""
 
 import math
 from collections.abc import Sequence

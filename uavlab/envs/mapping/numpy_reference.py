@@ -1,7 +1,4 @@
-"""Informative mapping in numpy and OpenCV, mission by mission on whole maps, as such programs usually compute it.
-
-It is the reference for ``uavlab.envs.mapping.env``, with the same parameters, states, observations and noise.
-"""
+"""Informative mapping in numpy and OpenCV, mission by mission on whole maps: the reference of ``mapping.env``."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,11 +17,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class HostMapping(Mapping):
-    """The mapping task, computed on the host.
-
-    Raises:
-        MissingPackageError: OpenCV is not installed.
-    """
+    """The mapping task, computed on the host, for which OpenCV must be installed."""
 
     def __post_init__(self) -> None:
         require("mapping", "maps=host", "cv2")

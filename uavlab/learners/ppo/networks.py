@@ -142,10 +142,7 @@ class EntityTeam(VectorTeam):
 
 @dataclass(frozen=True)
 class MapTeam:
-    """Networks of a team that observes maps, alone or beside features; all agents share one actor and one critic.
-
-    Actors see an agent's own maps and features.
-    """
+    """Networks of a team that observes maps, alone or beside features; all agents share one actor and one critic."""
 
     spec: EnvSpec
     width: int  # channels of each convolution

@@ -356,10 +356,7 @@ Order = Int[Tensor, "R epochs rows"]
 
 @tensors
 class Samples:
-    """Rows of a batch, each a step of one team; weights (``row_weights``) are 0 after an agent's task.
-
-    With memory, rows are worlds, and each holds T steps (R W T A).
-    """
+    """Rows of a batch: a step of one team, or with memory T steps of a world; weights are 0 after an agent's task."""
 
     obs: Any  # Float[Tensor, "R N A O"] | ChoiceObs | MapObs | Sequences
     action: Float[Tensor, "R N A D"] | Int[Tensor, "R N A"]
@@ -409,11 +406,7 @@ def learner_bytes(config: Settings) -> int:
 
 
 class PPO(Learner):
-    """A learner over R runs; its state is two matrices with a row for each network, two Adams, moments and a count.
-
-    With memory its state also holds what critics remember of the W worlds before the next batch, and with ``noisy`` the
-    noise with which the next batch is collected.
-    """
+    """A learner over R runs; its state is two matrices with a row for each network, two Adams, moments and a count."""
 
     local = ("critic_memory",)
     settings: ClassVar[type[MAPPOConfig]] = MAPPOConfig
