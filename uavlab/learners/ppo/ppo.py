@@ -224,31 +224,21 @@ def split_gaussian(config: MAPPOConfig, out: Float[Tensor, "*lead E"]) -> tuple[
 
 
 def choose_actions(
-    team: VectorTeam | MapTeam,
+    team: Team,
     config: MAPPOConfig,
     theta: Tensor,
     obs: Any,
     noise: Tensor | None,
     one_by_one: bool,
     padding: Bool[Tensor, "A D"] | None = None,
-) -> Tensor:
-    """Sample the actions of all agents; without ``noise`` return means, or the most probable moves."""
-    return sample_actions(config, (team.act_in_turn if one_by_one else team.act)(theta, obs), obs, noise, padding)
-
-
-def act_with_memory(
-    team: RecurrentTeam,
-    config: MAPPOConfig,
-    theta: Tensor,
-    obs: Any,
-    noise: Tensor | None,
-    memory: Float[Tensor, "R N A M"],
-    one_by_one: bool,
-    padding: Bool[Tensor, "A D"] | None = None,
-) -> tuple[Tensor, Float[Tensor, "R N A M"]]:
-    """Sample the actions of all agents as ``choose_actions`` does; return their memory, too."""
-    out, memory = team.act_once(theta, obs, memory, one_by_one)
-    return sample_actions(config, out, obs, noise, padding), memory
+    memory: Any = None,  # Float[Tensor, "R N A M"] of a team that has one
+) -> Any:
+    """Sample the actions of all agents as ``sample_actions`` does; of a team with memory return its memory, too."""
+    if isinstance(team, RecurrentTeam):
+        out, memory = team.act_once(theta, obs, memory, one_by_one)
+        return sample_actions(config, out, obs, noise, padding), memory
+    out = team.act_in_turn(theta, obs) if one_by_one else team.act(theta, obs)
+    return sample_actions(config, out, obs, noise, padding)
 
 
 def sample_actions(
@@ -275,11 +265,11 @@ def make_policy(
     padding: Bool[Tensor, "A D"] | None,
     one_by_one: bool = False,
 ) -> Policy:
-    """Return the policy of a team that acts by ``function``: ``choose_actions``, or ``act_with_memory``."""
+    """Return the policy of a team that acts by ``function``, such as ``choose_actions``."""
 
     @torch.no_grad()
     def act(obs: Any, noise: Tensor | None, *memory: Tensor) -> Any:
-        return function(team, config, theta, obs, noise, *memory, one_by_one, padding)
+        return function(team, config, theta, obs, noise, one_by_one, padding, *memory)
 
     if isinstance(team, RecurrentTeam):
         return TeamMemoryPolicy(act, theta, len(team.networks), team.memory)
@@ -427,7 +417,7 @@ class PPO(Learner):
     def load_policy(cls, hyper: Any, trained: Any, spec: Any, parameters: Float[Tensor, "R K P"]) -> Policy:
         team, theta = make_team(hyper, trained, spec), parameters.flatten(0, 1)
         padding = padded_actions(spec, parameters.device)
-        return make_policy(act_with_memory if hyper.memory else choose_actions, team, hyper, theta, padding)
+        return make_policy(choose_actions, team, hyper, theta, padding)
 
     @classmethod
     def unsupported(cls, spec: Any) -> str | None:
@@ -468,7 +458,7 @@ class PPO(Learner):
         self.count = torch.zeros((), dtype=torch.int64, device=rng.device)  # updates made
         if isinstance(self.team, RecurrentTeam):
             self.critic_memory = actor.new_zeros(self.runs, worlds, len(self.team.evaluated), config.memory)
-        self._act: Callable[..., Any] = rt.kernel(act_with_memory if config.memory else choose_actions, "act")
+        self._act: Callable[..., Any] = rt.kernel(choose_actions, "act")
         self._targets = rt.kernel(self.targets, "targets")
         self._critic_loss = rt.kernel(self.critic_loss, "critic_loss", part=True)
         self._actor_loss = rt.kernel(self.actor_loss, "actor_loss", part=True)
