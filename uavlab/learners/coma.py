@@ -285,10 +285,7 @@ def networks(config: COMAConfig, spec: EnvSpec) -> tuple[StackedCNN, StackedCNN]
 def critic_maps(
     obs: Any, action: Int[Tensor, "*lead A"], centred_maps: bool = False
 ) -> Float[Tensor, "*lead A C+K+1 L L"]:
-    """Stack the critic's input of each agent: its maps, the team's, and (e + 1) / E at agents with choice e of E.
-
-    The last channel leaves out the agent itself. With ``centred_maps`` the added maps are centred at the agent.
-    """
+    """Stack the critic's input of each agent: its maps, the team's, and (e + 1) / E at others with choice e of E."""
     side, agents, choices = obs.maps.shape[-1], action.shape[-1], obs.legal.shape[-1]
     shade = (action + 1).to(obs.maps.dtype) / choices
     spots = torch.zeros(*action.shape, side * side, dtype=shade.dtype, device=shade.device)

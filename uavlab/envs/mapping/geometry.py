@@ -50,10 +50,7 @@ class Lattice:
 
     @property
     def edges(self) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
-        """First cells and ends of footprints on an axis, by altitude and place.
-
-        As published, no footprint contains the last row or column of the map.
-        """
+        """First cells and ends of footprints by altitude and place; as published, without the last row or column."""
         centres = [self.centre(place) for place in range(self.size)]
         halves = [self.half(altitude) for altitude in range(self.altitudes)]
         low = tuple(tuple(max(centre - half, 0) for centre in centres) for half in halves)

@@ -453,10 +453,7 @@ def learner_bytes(config: Settings) -> int:
 
 
 class MASAC(Learner):
-    """A learner over R runs. Its networks are rows of matrices: the state is four matrices and three Adams.
-
-    Other forms (``Theta``) hold and evaluate networks in another way.
-    """
+    """A learner over R runs. Its networks are rows of matrices: the state is four matrices and three Adams."""
 
     settings = MASACConfig
     collector = "off_policy"

@@ -465,10 +465,7 @@ class PPO(Learner):
         self._step = rt.update(self._take_steps, "ppo")
 
     def policy(self, spec: EnvSpec, explore: bool = False) -> Policy:
-        """Return the policy in training, for a team of any size; it is stochastic with or without ``explore``.
-
-        With ``noisy``, only the one that explores has noise on its weights.
-        """
+        """Return the policy in training, for a team of any size; noise on weights is for the one that explores."""
         team = make_team(self.config, self.spec, spec)
         padding = padded_actions(spec, self.count.device)
         act, theta = self._act, self._mean_actor
