@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from uavlab.core.types import tree_map
@@ -13,7 +13,7 @@ from uavlab.core.types import tree_map
 T = TypeVar("T")
 
 
-def linear(count: Int[Tensor, ""], first: float, last: float, updates: int | Tensor) -> Float[Tensor, ""]:
+def linear(count: Shaped[Tensor, ""], first: float, last: float, updates: int | Tensor) -> Float[Tensor, ""]:
     """Return the line from ``first`` at ``count`` 0 to ``last`` at ``updates``, and then ``last``.
 
     It is a tensor, so that captured and compiled updates follow it.

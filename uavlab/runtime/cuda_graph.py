@@ -106,7 +106,7 @@ class GraphedFunction:
         if self._plain:
             return self._fn(*args)
         tensors = list(tree_tensors(args))
-        forms = tuple(map(form, tensors))
+        forms = tuple((tensor.shape, tensor.dtype, tensor.device) for tensor in tensors)  # which a graph fixes
         graph = self._graphs.setdefault(forms, GraphCapture())
         if graph.generators and not set(graph.generators).issubset(self._generators()):
             graph = self._graphs[forms] = GraphCapture()
@@ -146,11 +146,6 @@ class GraphedFunction:
         self._plain = True
         self._graphs.clear()  # and their memory
         self._fall_back(reason)
-
-
-def form(tensor: Tensor) -> Form:
-    """Return what a graph fixes about a tensor besides its address."""
-    return tensor.shape, tensor.dtype, tensor.device
 
 
 def tree_tensors(tree: Any) -> Iterator[Tensor]:

@@ -170,10 +170,7 @@ def actor_net(spec: EnvSpec, hidden: int) -> StackedMLP:
 
 
 def critic_net(spec: EnvSpec, hidden: int, critic: str) -> StackedMLP:
-    """Return a critic without parameters, of all observations and actions, or with ``own`` of one agent's.
-
-    Its output is the value of an action, or of each own move, where moves of others are one-hot vectors.
-    """
+    """Return a critic of an action, or of each own move, given all observations and actions, or an agent's own."""
     if critic == "own":
         return StackedMLP(spec.obs + (0 if spec.choices else spec.action), hidden, spec.choices or 1)
     return StackedMLP(spec.agents * (spec.obs + (spec.choices or spec.action)), hidden, spec.choices or 1)

@@ -501,8 +501,8 @@ class PPO(Learner):
                 getattr(self, name).copy_(getattr(moments, name))
             if self.actor.rate is not None and config.lr_to is not None:
                 self.actor.rate.copy_(linear(self.count, 1, config.lr_to, config.lr_updates))  # shared with the critics
-            entropy = linear(self.count, config.entropy, config.entropy_to, config.entropy_updates)
-            entropy = entropy.to(samples.target.dtype)
+            count = self.count.to(samples.target.dtype)
+            entropy = linear(count, config.entropy, config.entropy_to, config.entropy_updates)
         going = torch.ones(self.runs, len(set(self.team.networks)), dtype=torch.bool, device=order.device)
         steps, taken = [], []
         for part in minibatches(samples, order, config.minibatches):
