@@ -88,16 +88,13 @@ class WorldCollector(Collector):
         return make_pool(self.env, noise, self.worlds)
 
     def step_of(self, act: Callable[[Worlds], Tensor], noise: Tensor) -> Callable[[], Any]:
-        """Return a function that computes one step of all worlds: the same with each call, or on the host the next.
-
-        Of worlds on the host, the same step again would measure how they are brought back to its beginning.
-        """
+        """Return a function that computes one step of all worlds: the same with each call, or on the host the next."""
         worlds, action = self.worlds, act(self.worlds)
 
         def call() -> Any:
             nonlocal worlds, action
             after = self._advance(self.env, worlds, action, noise, self.pool)
-            if self.host_work:
+            if self.host_work:  # the same step again would measure how worlds are brought back to its beginning
                 worlds, action = after[0], act(after[0])
             return after
 

@@ -80,10 +80,7 @@ def higher(setting: str, limit: float, value: float) -> Remedy:
 
 
 def longer_view() -> Remedy:
-    """Return the remedy to raise a discount that sees less than a twentieth of an episode, to a tenth of it.
-
-    A discount gamma sees about 1 / (1 - gamma) steps.
-    """
+    """Return the remedy to raise a discount, which sees 1 / (1 - gamma) steps, from below a twentieth of an episode."""
 
     def value(config: Any, spec: "EnvSpec") -> float | None:
         short, new = (1 - config.gamma) * spec.horizon > 20, min(round(1 - 10 / spec.horizon, 3), 0.999)

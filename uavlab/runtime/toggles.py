@@ -21,11 +21,7 @@ from uavlab.storage.machine import cpu_flags
 
 
 class Toggles:
-    """An immutable value for each registered toggle, as an attribute; by default that of the plain reference.
-
-    Raises:
-        TypeError: No toggle has a given name.
-    """
+    """An immutable value for each registered toggle, as an attribute; by default that of the plain reference."""
 
     def __init__(self, **values: Any) -> None:
         if unknown := values.keys() - TOGGLES.keys():
