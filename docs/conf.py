@@ -34,7 +34,7 @@ nitpick_ignore_regex = [
     ("py:.*", r"uavlab\.runtime\.(finite_check|loss_scaler|oom_retry|ranks|stage_timer)\..*"),  # parts of a runtime
     ("py:class", r"uavlab\.core\.(portable\.Signal|registry\.Settings|symptoms\.(Entropy|Range|Remedy))"),
     ("py:class", r"uavlab\.runtime\.grad_step\.Microbatcher"),
-    ("py:class", r"uavlab\.experiment\.(config\.Config|run_state\.Change|tuning\.Trial)"),
+    ("py:class", r"uavlab\.experiment\.(config\.Config|run_state\.Change)"),
     ("py:class", r"uavlab\.sweeps\.(spec\.Sweep|table\.Summary)"),
 ]
 

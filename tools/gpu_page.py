@@ -12,7 +12,7 @@ from typing import Any
 
 from tools.gpu_check.groups import cycle_config, sizes_of
 from tools.gpu_check.relations import contradictions
-from uavlab.benchmarks.registry import format_rows
+from uavlab.benchmarks import format_rows
 from uavlab_lab.claims import report
 from uavlab_lab.claims.ledger import ledger
 

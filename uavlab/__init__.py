@@ -11,7 +11,6 @@ A run         train (to the end), start (step by step), resume, Run
 Its policies  load (TrainedPolicy), run.policy (TeamPolicy), evaluate (Scores), fly, export (.pt2, .onnx or a folder)
 Its page      report (of one run or several; seeds of equal settings are pooled)
 Many runs     sweep (SweepTable): presets, settings and seeds of one file, at once, to one table and one page
-Its folder    tuning (Tuning): what changed from run to run, what it did to the score, and the best settings as a file
 Measure       bench (suites of benchmarks), profile (where the time of an update goes, and which toggles help), fit
               (Fit: how many worlds a run should have here, and the largest batch that fits)
 Environments  make (by name), env (register a class), Env, EnvSpec, Metric, ChoiceObs, MapObs, tensors, constant
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
         train,
         transfer,
     )
-    from uavlab.benchmarks.registry import bench, suite
+    from uavlab.benchmarks import bench, suite
     from uavlab.cli import main
     from uavlab.core.errors import (
         ConfigError,
@@ -85,7 +84,6 @@ if TYPE_CHECKING:
     from uavlab.experiment.run import Run
     from uavlab.experiment.scores import Scores
     from uavlab.experiment.transfer import Transfer
-    from uavlab.experiment.tuning import Tuning, tuning
     from uavlab.interop import to_gymnasium, to_pettingzoo, to_torchrl
     from uavlab.learners.learner import Learner
     from uavlab.nets.mlp import StackedMLP
@@ -111,7 +109,7 @@ _NAMES = {
         "cross_play", "evaluate", "export", "fit", "fly", "load", "make", "profile", "report", "resume", "start",
         "sweep", "train", "transfer",
     ),
-    "benchmarks.registry": ("bench", "suite"),
+    "benchmarks": ("bench", "suite"),
     "cli": ("main",),
     "core.errors": (
         "UavlabError", "ConfigError", "FileError", "DivergedError", "ResourceError", "MissingPackageError"
@@ -129,7 +127,6 @@ _NAMES = {
     "experiment.run": ("Run",),
     "experiment.scores": ("Scores",),
     "experiment.transfer": ("Transfer",),
-    "experiment.tuning": ("Tuning", "tuning"),
     "workers.registration": ("external",),
     "interop": ("to_gymnasium", "to_pettingzoo", "to_torchrl"),
     "learners.learner": ("Learner",),
@@ -148,11 +145,11 @@ __all__ = [
     "Batch", "ChoiceObs", "ConfigError", "CrossPlay", "DivergedError", "Entities", "Env", "EnvSpec", "FileError", "Fit",
     "Group", "Learner", "MapObs", "Metric", "MissingPackageError", "Policy", "ResourceError", "Resume", "Rollout",
     "Rows", "Run", "Runtime", "Scores", "StackedMLP", "Streams", "SweepTable", "TeamPolicy", "TrainedPolicy",
-    "Transfer", "Transition", "Tuning", "UavlabError", "Update", "__version__", "baseline", "bench", "check_env",
+    "Transfer", "Transition", "UavlabError", "Update", "__version__", "baseline", "bench", "check_env",
     "check_learner", "constant", "cross_play", "env", "evaluate", "export", "external", "fit", "fly", "join_groups",
     "learner", "load", "main", "make", "preset", "profile", "report", "resume", "scene", "split_groups", "start",
     "suite", "sweep", "team_spec", "tensors", "to_gymnasium", "to_pettingzoo", "to_torchrl", "toggle", "train",
-    "transfer", "tuning",
+    "transfer",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # so that type checkers report names that do not exist

@@ -24,7 +24,6 @@ from uavlab.core.text import one_line, quote
 from uavlab.experiment import fit as search
 from uavlab.experiment import policy as policies
 from uavlab.experiment import scores
-from uavlab.experiment.best import Which
 from uavlab.experiment.config import Config, Device, Layer, configure, single_layer, toggle_layer
 from uavlab.experiment.cross_play import CrossPlay
 from uavlab.experiment.cross_play import cross_play as meet
@@ -35,6 +34,7 @@ from uavlab.experiment.policy import TrainedPolicy
 from uavlab.experiment.progress_bar import OnLog, finish
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_config
+from uavlab.experiment.schedules import Which
 from uavlab.experiment.scores import Scores
 from uavlab.experiment.sizes import MOST
 from uavlab.experiment.transfer import Transfer, places_by_size, places_by_stage
@@ -516,7 +516,6 @@ def profile(
     rounds: int = 20,
     trace: str | Path | None = None,
     every: bool = False,
-    stacks: bool = False,
     limit: float | None = None,
 ) -> dict[str, Any]:
     """Measure where the time of a task's updates goes, and which toggles help, predicted and measured.
@@ -531,7 +530,6 @@ def profile(
         rounds: Interleaved repetitions, at most.
         trace: Where to write a trace for Perfetto.
         every: Measure every usable toggle, not only the most promising, and whole cycles, not shorter ones.
-        stacks: Name the function that calls each operator.
         limit: Time after the start (s) beyond which no further function is compiled for a trial; None: 75 s, or
             with ``every`` no limit.
 
@@ -541,12 +539,11 @@ def profile(
     Raises:
         ConfigError: The settings are not valid, or do not fit this machine, or the limit is below 0.
     """
-    from uavlab.benchmarks.profile_run import profile_preset
-
     name, parameters = name_and_parameters(task)
     given = layers(toggles, settings, {}, parameters)
     where = None if trace is None else Path(trace)
-    return profile_preset(name, *given, rounds=rounds, trace=where, every=every, stacks=stacks, limit=limit)
+    measure = load_lab("measure.profile_run", "profile")
+    return measure.profile_preset(name, *given, rounds=rounds, trace=where, every=every, limit=limit)
 
 
 def task_config(task: Any, toggles: Any, settings: Settings | None, options: Settings) -> Config:

@@ -31,7 +31,7 @@ from uavlab.core.registry import (
 from uavlab.core.text import quote, require_known, suggest
 from uavlab.experiment.build import BUILT_IN
 from uavlab.experiment.config import Layer
-from uavlab.experiment.presets import PRESETS, Preset
+from uavlab.experiment.names import PRESETS, Preset
 from uavlab.learners.learner import ARGUMENTS, Learner
 from uavlab.runtime.toggles import TOGGLES, Toggle
 

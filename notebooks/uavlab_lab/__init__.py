@@ -4,6 +4,7 @@
 
     plots/ live/ explore/   figures of plotly, the panel of a live run, other widgets
     headless/               notebooks without a browser
+    measure/                calls timed in turn, the profile of a preset, what a machine offers
     suites/ claims/         what ``uavlab bench`` and ``uavlab claims`` measure
     lessons/                measurements and figures of single notebooks
 """

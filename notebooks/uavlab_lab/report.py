@@ -12,7 +12,7 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.installation import invocation, program
 from uavlab.core.text import quote
 from uavlab.experiment.config import parts
-from uavlab.experiment.external_names import trust_option
+from uavlab.experiment.names import trust_option
 from uavlab.experiment.run_dir import read_config
 from uavlab.experiment.scores import Scores
 from uavlab.experiment.settings import describe_settings

@@ -9,14 +9,14 @@ from typing import Any
 
 from torch import Tensor
 
-from uavlab.benchmarks.registry import Option
+from uavlab.benchmarks import Option
 from uavlab.core.errors import DivergedError, ResourceError
 from uavlab.core.protocols import Env
 from uavlab.core.statistics import student
 from uavlab.core.text import one_line
 from uavlab.evaluation import COMMON, interval
 from uavlab.experiment.config import Config, configure
-from uavlab.experiment.estimate import Pace, measure
+from uavlab.experiment.fit import Pace, measure
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import CONFIG, read_config, read_status
 from uavlab.storage.files import require_writable

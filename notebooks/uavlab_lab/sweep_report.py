@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from uavlab.core.installation import program
 from uavlab.core.statistics import ends_text, profile, rescale
-from uavlab.experiment.external_names import trust_option
+from uavlab.experiment.names import trust_option
 from uavlab.sweeps.driver import TRIALS, Row
 from uavlab.sweeps.table import ALL, Summary, SweepTable, settings_text
 from uavlab_lab.page import Page

@@ -47,6 +47,7 @@ MARKS = {  # steps without which a value has not acted, where others follow from
     ("graph", "update"): "graph of",
     ("graph", "cycle"): "graph of",
     ("placement", "pinned"): "pinned",
+    ("loader", "stream"): r"aten\.index.*rows of a file",
     ("prefetch", "on"): "thread",
     ("memory_fraction", 0.5): "memory 0.5",
     ("threads", 2): "flags .*'threads': 2",

@@ -85,7 +85,7 @@ def test_the_contract_of_a_learner(learner: str, changes: dict[str, Any]) -> Non
     if not isinstance(first_spec(learner), EnvSpec):
         pytest.skip("it has no team")
     config = small(learner, **changes)
-    report = check_learner(learner, config.env, vars(config.learner), updates=0)
+    report = check_learner(learner, config.env, vars(config.learner))
     assert report.numbers > 0
 
 

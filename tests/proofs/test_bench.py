@@ -7,8 +7,8 @@ import pytest
 
 from tests.support.fixtures_config import TINY
 from tests.support.registries import registered
-from uavlab.benchmarks import profile_run
-from uavlab.benchmarks.profile_run import format_profile, profile_preset
+from uavlab_lab.measure import profile_run
+from uavlab_lab.measure.profile_run import format_profile, profile_preset
 from uavlab_lab.suites import external, mapping, ranks, runs
 from uavlab_lab.suites.update import RUNGS, ladder_suite
 

@@ -12,7 +12,7 @@ import torch
 from tests.support.fixtures_config import LONG, checkpoint_leaves, tiny, train_until
 from tests.support.kill_harness import timeless
 from uavlab.core.errors import FileError
-from uavlab.experiment import checkpoints
+from uavlab.experiment import resume
 from uavlab.experiment.run import Run
 from uavlab.storage import checkpoint
 
@@ -63,7 +63,7 @@ def finish_without(lost: str | None, saved: checkpoint.Checkpoint, rows: list[di
     if lost is not None:
         group, _, key = lost.partition("/")
         for name in groups:
-            if group == "replay" and name.startswith(checkpoints.SEGMENT):
+            if group == "replay" and name.startswith(resume.SEGMENT):
                 groups[name][key] = torch.zeros_like(groups[name][key])
             elif name == group and f"{group}/{key}" in fresh:
                 groups[name][key] = fresh[lost]
@@ -72,7 +72,7 @@ def finish_without(lost: str | None, saved: checkpoint.Checkpoint, rows: list[di
             elif name == group:
                 groups[name][key] = torch.zeros_like(groups[name][key])  # a moment as a new Adam would begin it
     try:
-        checkpoints.restore(run, checkpoint.Checkpoint(saved.path, saved.step, groups, saved.meta, saved.versions))
+        resume.restore(run, checkpoint.Checkpoint(saved.path, saved.step, groups, saved.meta, saved.versions))
     except FileError:
         return "refused"
     run.recorder.rows = rows[: run.recorder.saved_rows]

@@ -16,8 +16,8 @@ from tests.support.live_runs import drift, trained, watch_threads
 from tests.support.registries import registered_outside
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_status
-from uavlab.live import comparison
 from uavlab_lab.live import panel
+from uavlab_lab.live import trainer as comparison
 
 FEW, ALL = 40, 200  # sequences
 ENDING = """
@@ -26,7 +26,7 @@ from pathlib import Path
 from tests.support.live_runs import drift, step
 from tests.support.registries import registered_outside
 from uavlab.experiment.run import Run
-from uavlab.live.trainer import Trainer
+from uavlab_lab.live.trainer import Trainer
 
 with registered_outside():
     for name in ("paused", "training"):
@@ -71,7 +71,7 @@ def test_the_end_of_the_process_saves_each_run(tmp_path: Path, proof: Callable[[
         for _ in paused.train():
             pass
         assert paused.digest == trained(drift(evaluate_every=10**6)).digest
-    broken = "from uavlab.experiment import process_end as one; from uavlab.live import trainer as two; "
+    broken = "from uavlab.experiment import run as one; from uavlab_lab.live import trainer as two; "
     broken += "one.OPEN.clear(); two.TRAINERS.clear()"
     assert end(tmp_path / "broken", broken) == [("running", False)] * 2
     proof("end of a process with live runs", "2 of 2 saved; without it 0 of 2")

@@ -14,7 +14,7 @@ import pytest
 from tests.support.lab_browser import OpenNotebook, Watched, browsing, busy_cores, serving
 from tests.support.live_panel import LivePage
 from tests.support.tiny_notebook import write_notebook
-from uavlab.live.comparison import speed_ratio
+from uavlab_lab.live.trainer import speed_ratio
 
 pytestmark = [pytest.mark.browser, pytest.mark.soak]
 

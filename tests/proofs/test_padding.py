@@ -89,7 +89,7 @@ def test_a_run_goes_on_in_the_bits_of_a_whole_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("learner", ["masac", "mappo", "ippo"])
 def test_the_contract_of_a_learner(learner: str) -> None:
-    assert ul.check_learner(learner, Uneven(), {"hidden": 8}, updates=0).numbers > 0
+    assert ul.check_learner(learner, Uneven(), {"hidden": 8}).numbers > 0
 
 
 def test_worlds_that_lack_agents_keep_the_contract() -> None:

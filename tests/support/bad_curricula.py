@@ -143,12 +143,6 @@ ROWS = (
         f"fit {P} --set worlds=few",
         f"{P}: worlds: input should be a valid integer, got 'few' from --set.",
     ),
-    Row("tuning empty", "tuning .", ".: expected a folder of runs, such as runs; got no run in it.", code=3),
-    Row(
-        "tuning suffix",
-        "tuning . --best best.txt",
-        "Invalid value for '--best': 'best.txt' must end in one of .yaml, .yml.",
-    ),
     Row(
         "transfer sizes",
         "transfer run --sizes few",

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from tests.support.fixtures_config import TINY
-from uavlab.benchmarks.registry import suites
+from uavlab.benchmarks import suites
 
 P = "leader_follower"
 SETTINGS = " " + " ".join(f"--set {key}={value}" for key, value in TINY.items())
@@ -268,7 +268,6 @@ COMMAND_LINE = (
     ),
     Row("cli-1 flag", f"train {P} --monitor=yes", "Option '--monitor' does not take a value."),
     Row("cli-1 limit", f"profile {P} --limit -1", "Invalid value for '--limit': -1.0 is not in the range x>=0."),
-    Row("cli-1 stacks", f"profile {P} --stacks=3", "Option '--stacks' does not take a value."),
     setting("cli-1 monitor", "monitor=yes", "monitor: input should be a valid boolean, got 'yes' from --set"),
     Row("cli-1 presets", "bench monitor --presets nope", "unknown preset 'nope'. Known presets: …."),
     Row(

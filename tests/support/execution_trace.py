@@ -1,9 +1,10 @@
-"""What a run executes: operators with shapes, dtypes, devices and numbers, and the flags that hold for them.
+"""What a run executes: operators with shapes, dtypes, devices, files and numbers, and the flags that hold for them.
 
 Two runs of one program have one trace, whatever their settings say. The compiler only traces; its calls are steps, as
 are replays of a CUDA graph, starts of threads and requests of pinned memory. Operators of other threads are none.
 """
 
+import gc
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -29,14 +30,17 @@ FLAGS: dict[str, Callable[[], Any]] = {
     "cuDNN benchmark": torch._C._get_cudnn_benchmark,
     "denormals": lambda: bool(SMALLEST * np.float32(1)),
 }
+FILE = "rows of a file"
 CONSTANTS = {torch.ops.aten.lift_fresh.default}  # that may be cached by earlier runs
 
 
 class Trace:
-    """The steps of a run, in order."""
+    """The steps of a run, in order; ``files`` are the addresses of files that are read as memory."""
 
     def __init__(self) -> None:
         self.steps: list[tuple[Any, ...]] = []
+        arrays = [each for each in gc.get_objects() if isinstance(each, np.memmap)]
+        self.files = [range(each.ctypes.data, each.ctypes.data + each.nbytes) for each in arrays]
         self._flags: list[Any] = []
 
     def add(self, *parts: Any) -> None:
@@ -62,8 +66,12 @@ class Operators(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         if func not in CONSTANTS:
             shapes = describe(result) if isinstance(result, Tensor | tuple | list) else [type(result).__name__]
-            self.trace.add(func, *describe(args), *(describe(kwargs) if kwargs else ()), "->", *shapes)
+            files = [FILE for leaf in args if isinstance(leaf, Tensor) and self._is_in_file(leaf)]
+            self.trace.add(func, *describe(args), *(describe(kwargs) if kwargs else ()), *files, "->", *shapes)
         return result
+
+    def _is_in_file(self, tensor: Tensor) -> bool:
+        return bool(self.trace.files) and any(tensor.data_ptr() in file for file in self.trace.files)
 
 
 class Pins(TorchFunctionMode):

@@ -8,9 +8,9 @@ import uavlab as ul
 from tests.support.hostile import HOSTILE, environment
 from uavlab.core.errors import ConfigError
 from uavlab.experiment.run import Run
-from uavlab.live.trainer import Trainer
 from uavlab_lab.live import pictures
 from uavlab_lab.live.panel import LivePanel
+from uavlab_lab.live.trainer import Trainer
 
 TINY = {"updates": 1_000_000, "worlds": 4, "batch": 8, "hidden": 16, "learning_starts": 8, "capacity": 64}
 FOLDERS = tuple(word for word in HOSTILE if str(Path(word)) == word and all(map(str.isprintable, word)))

@@ -16,9 +16,9 @@ from tests.support.widget_events import controls, html_of
 from uavlab.core.errors import ConfigError
 from uavlab.experiment.config import Config
 from uavlab.experiment.run import Run
-from uavlab.live.trainer import Trainer, trainer_in, trainer_of
 from uavlab_lab.live.panel import LivePanel, panel
 from uavlab_lab.live.switches import Switch
+from uavlab_lab.live.trainer import Trainer, trainer_in, trainer_of
 
 EVENTS = 8
 NUMBERS = (-1, 0, 1, 2, 3, 5, 10**30, 1e-4, 0.5, float("nan"), float("inf"))

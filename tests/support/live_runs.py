@@ -13,7 +13,7 @@ import pytest
 from uavlab.experiment.config import Config, configure
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Change
-from uavlab.live.trainer import Trainer, follow, script_of, stop_all
+from uavlab_lab.live.trainer import Trainer, follow, script_of, stop_all
 
 PATIENCE = 30.0  # s, for a loaded machine; a quiet one needs a fraction of a second
 QUICK: dict[str, Any] = {

@@ -5,9 +5,9 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import uavlab as ul
-from uavlab.benchmarks import registry as suites
+from uavlab import benchmarks as suites
 from uavlab.core.registry import ENVIRONMENTS, LEARNERS, SCENES
-from uavlab.experiment.presets import PRESETS
+from uavlab.experiment.names import PRESETS
 from uavlab.runtime.toggles import TOGGLES
 
 suites.suites()  # all of them, because a module that is imported within a block would register its suite for that alone

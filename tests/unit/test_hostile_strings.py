@@ -23,19 +23,19 @@ from tests.support.cli_runner import uavlab
 from tests.support.hostile import HARMLESS, HOSTILE, environment, figure_markup, printable, skeleton
 from tests.support.registries import registered_outside
 from tests.support.tiny_notebook import write_notebook
-from uavlab.benchmarks.profile_run import Profile
 from uavlab.core.text import markup
 from uavlab.core.types import Group, Metric
 from uavlab.experiment.diagnostics import Finding
 from uavlab.experiment.run import Run
 from uavlab.experiment.scores import Scores
 from uavlab.runtime.toggles import TOGGLES, Toggles
-from uavlab.storage.trackers import About, Board
+from uavlab.storage.metrics_log import About, Recorder
 from uavlab.sweeps.spec import Sweep
 from uavlab.sweeps.table import SweepTable
 from uavlab_lab import films, live_run, page, widgets
 from uavlab_lab.headless import report as notebook_page
 from uavlab_lab.headless.strip_outputs import FIGURE
+from uavlab_lab.measure.profile_run import Profile
 from uavlab_lab.plots import beside, charts, flight, observations, style, tables, views
 from uavlab_lab.plots.charts import Table
 from uavlab_lab.plots.svg import line_chart
@@ -143,7 +143,7 @@ def sweep_page(words: Words, folder: Path) -> str:
 
 
 def with_cards(words: Words, folder: Path) -> list[Any]:
-    """Return an object of each kind that has a card, with the words wherever they can stand."""
+    """Return an object of each kind that shows itself, with the words wherever they can stand."""
     named = dict(zip(words, words, strict=True))
     run = Run.resume(train(words, folder))
     run.status, run.digest, run.parts.not_exact_reasons = words[3], words[2], [*words]
@@ -174,7 +174,7 @@ def with_cards(words: Words, folder: Path) -> list[Any]:
 
 
 def cards(words: Words, folder: Path) -> str:
-    return "".join(each._repr_html_() for each in with_cards(words, folder))
+    return "".join(each._repr_html_() for each in with_cards(words, folder) if hasattr(each, "_repr_html_"))
 
 
 RENDERERS = (report, report_of_seeds, flight_page, executed_notebook, status_lines, live_curve, cards, sweep_page)
@@ -312,9 +312,9 @@ class TestTerminal:
 
 
 def test_tensorboard_shows_them_as_text(tmp_path: Path) -> None:
-    board = Board(tmp_path, About({f"s{n}": word for n, word in enumerate(HOSTILE)}, HOSTILE))
+    board = Recorder(tmp_path, About({f"s{n}": word for n, word in enumerate(HOSTILE)}, HOSTILE))
     with warnings.catch_warnings():
-        board.write(1, 1.0, dict.fromkeys(HOSTILE, 0.0))
+        board.append(1, 1.0, dict.fromkeys(HOSTILE, 0.0))
     board.close()
     read = EventAccumulator(str(tmp_path))
     read.Reload()

@@ -9,7 +9,7 @@ import nbformat
 import pytest
 
 from uavlab.cli import cli
-from uavlab.experiment.presets import presets
+from uavlab.experiment.names import presets
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "figures" / "README.md"])

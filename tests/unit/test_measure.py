@@ -8,7 +8,7 @@ import pytest
 import uavlab as ul
 from tests.support.fixtures_config import TINY
 from uavlab import api
-from uavlab.benchmarks import profile_run
+from uavlab_lab.measure import profile_run
 
 
 def test_fit_takes_a_task_and_its_settings(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,6 +35,6 @@ def test_fit_takes_a_task_and_its_settings(monkeypatch: pytest.MonkeyPatch, caps
 def test_profile_passes_on_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(profile_run, "profile_preset", lambda *given, **options: asked.append((given, options)) or {})
-    ul.profile("leader_follower", settings={"hidden": 8}, rounds=4, trace="t.json", every=True, stacks=True, limit=9.0)
-    options = {"rounds": 4, "trace": Path("t.json"), "every": True, "stacks": True, "limit": 9.0}
+    ul.profile("leader_follower", settings={"hidden": 8}, rounds=4, trace="t.json", every=True, limit=9.0)
+    options = {"rounds": 4, "trace": Path("t.json"), "every": True, "limit": 9.0}
     assert asked == [(("leader_follower", {"hidden": 8}), options)]

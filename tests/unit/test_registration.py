@@ -15,11 +15,11 @@ from torch import Tensor
 
 import uavlab as ul
 from tests.support.registries import outside, registered_outside
-from uavlab.benchmarks import registry as suites
+from uavlab import benchmarks as suites
 from uavlab.core.errors import ConfigError
 from uavlab.core.registry import ENVIRONMENTS, LEARNERS, SCENES
 from uavlab.experiment.config import configure
-from uavlab.experiment.presets import PRESETS
+from uavlab.experiment.names import PRESETS
 from uavlab.experiment.run import Run
 from uavlab.runtime.toggles import TOGGLES
 

@@ -19,8 +19,8 @@ MORE = {
     "Types in signatures": (
         *(
             "uavlab.experiment.run_state.Progress",
-            "uavlab.experiment.presets.Preset",
-            "uavlab.benchmarks.registry.Option",
+            "uavlab.experiment.names.Preset",
+            "uavlab.benchmarks.Option",
         ),
         *("uavlab.runtime.toggles.Toggles", "uavlab.runtime.grad_step.GradientStep"),
         *("uavlab.core.protocols.RecurrentPolicy", "uavlab.core.portable.Portable", "uavlab.core.symptoms.Symptoms"),

@@ -72,7 +72,7 @@ def ladder_rungs(device: str, agents: int) -> dict[str, Any]:
 
 def measured_ladder(device: str, folder: Path, agents: int) -> str:
     """Measure all rungs with one number of agents."""
-    from uavlab.benchmarks.registry import suites
+    from uavlab.benchmarks import suites
     from uavlab_lab.suites.update import SIZES
 
     sizes = SIZES if device == "cuda" else {**SIZES, **SMALL}
@@ -83,9 +83,9 @@ def measured_ladder(device: str, folder: Path, agents: int) -> str:
 
 def compiled_rung(device: str, agents: int, rung: dict[str, Any]) -> Result:
     """Compile an update, for another process that finds its code."""
-    from uavlab.benchmarks.compare import prepare
     from uavlab.experiment.config import configure
     from uavlab.runtime.toggles import Toggles, as_dict
+    from uavlab_lab.measure.compare import prepare
     from uavlab_lab.suites.update import SIZES
 
     sizes = SIZES if device == "cuda" else {**SIZES, **SMALL}
@@ -171,7 +171,7 @@ def claims(device: str, folder: Path) -> Iterator[Case]:
 @group(8, "compilation of part 2, side by side", part=2, anew=True)
 def compile_runs(device: str, folder: Path) -> Iterator[Case]:
     """Yield compiled worlds, PPO and the training of a team."""
-    from uavlab.benchmarks.registry import suites
+    from uavlab.benchmarks import suites
 
     def worlds() -> str:
         return f"{len(suites()['env'].run(3, device)['rows'])} rows with other processes beside them"
@@ -183,7 +183,7 @@ def compile_runs(device: str, folder: Path) -> Iterator[Case]:
 
 def suite_case(device: str, folder: Path, name: str, rounds: int) -> Callable[[], str]:
     """Return a case that measures a suite and writes its record."""
-    from uavlab.benchmarks.registry import suites
+    from uavlab.benchmarks import suites
 
     def measured() -> str:
         if name in LONG:
@@ -203,7 +203,7 @@ def env_and_replay(device: str, folder: Path) -> Iterator[Case]:
 
 def ppo_rows(device: str, forms: dict[str, Any], rounds: int) -> list[dict[str, Any]]:
     """Time iterations of PPO, acting and all passes over its rows, and count agent-steps a second."""
-    from uavlab.benchmarks.compare import compare
+    from uavlab_lab.measure.compare import compare
 
     sizes = PPO if device == "cuda" else SMALL_PPO
     rows = compare("leader_follower", forms, {**sizes, "device": device}, call="cycle", rounds=rounds, enough_s=60)
@@ -273,7 +273,7 @@ def team(device: str, folder: Path) -> Iterator[Case]:
 @group(14, "the other suites of uavlab bench, a few rounds; the records lie beside this one", timed=True)
 def bench(device: str, folder: Path) -> Iterator[Case]:
     """Yield every registered suite that no earlier part has."""
-    from uavlab.benchmarks.registry import suites
+    from uavlab.benchmarks import suites
 
     first = ("ranks", "external", "telemetry", "maps", "interval")
     for name in sorted(suites().keys() - {"ladder", "env", "replay"}, key=lambda name: name not in first):

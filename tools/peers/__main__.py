@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from tools.peers.worker import ONE_CRITIC, STEPS
-from uavlab.benchmarks.registry import format_rows
+from uavlab.benchmarks import format_rows
 from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.profiling.timing import WARM_UP, median, ratio
 from uavlab.storage.files import write_json

@@ -25,7 +25,7 @@ from tools.peers.__main__ import (
     require_pinned,
     require_same,
 )
-from uavlab.benchmarks.registry import format_rows
+from uavlab.benchmarks import format_rows
 from uavlab.core.errors import ConfigError, ResourceError
 from uavlab.core.text import quote
 from uavlab.storage.files import write_json

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from uavlab.benchmarks.registry import suites
+from uavlab.benchmarks import suites
 from uavlab.core.statistics import student
 from uavlab.evaluation import interval
 

@@ -17,9 +17,7 @@ import click
 from uavlab.core import installation
 from uavlab.core.errors import ConfigError, UavlabError
 from uavlab.core.text import check_threads, one_line, printable, quote
-from uavlab.experiment.external_names import FORMS, is_external
-from uavlab.experiment.names import register_external, require_names, runs_in
-from uavlab.experiment.presets import presets
+from uavlab.experiment.names import FORMS, is_external, presets, register_external, require_names, runs_in
 from uavlab.experiment.signals import exit_immediately
 from uavlab.storage.files import require_writable, write_json
 
@@ -39,13 +37,12 @@ class OutputFile(click.Path):
         path = Path(str(super().convert(value, param, ctx)))
         if path.is_dir():
             self.fail(f"{quote(str(path))} is a folder; name a file in it.", param, ctx)
-        if self.suffixes and not path.name.endswith(self.suffixes):
+        if not path.name.endswith(self.suffixes or ""):
             self.fail(f"{quote(str(path))} must end in one of {', '.join(self.suffixes)}.", param, ctx)
         require_writable(path)
         return path
 
 
-as_json = click.option("--json", is_flag=True, expose_value=False, help="Print one JSON object as the last line.")
 on_device = click.option(
     "--device", type=click.Choice(["auto", "cpu", "cuda"]), help="Replaces the device of the run's settings."
 )
@@ -147,7 +144,6 @@ def show(error: BaseException) -> None:
 
 
 def refuse(kind: str, message: str, code: int) -> NoReturn:
-    """Print an error in one line and end the process."""
     message = one_line(message)
     echo(f"{kind}: {message}", err=True)
     print_json({"error": kind, "message": message, "exit_code": code})
@@ -169,22 +165,25 @@ def keep_record(path: Path | None, /, **record: Any) -> Record:
 
 
 class NamesFirst(click.Command):
-    """A command that refuses unknown names before it imports torch."""
+    """A command that refuses unknown names before it imports torch, and answers in JSON if it is asked to."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        about = "Print one JSON object as the last line."
+        self.params.append(click.Option(["--json"], is_flag=True, expose_value=False, help=about))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Check the names among the parameters, then run the command."""
         require_names(ctx.params)
         return super().invoke(ctx)
 
 
 class NamesFirstGroup(click.Group):
-    """A group of such commands and groups."""
+    """A group of such commands and groups, which says of a preset or a run that it is no command."""
 
     command_class = NamesFirst
     group_class = type
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """Return the command that the words begin with; a preset or a run is none."""
         known = None if args[0] in self.commands else presets().get(args[0])
         if known or os.path.exists(f"{args[0]}/config.json"):
             command = "train" if known else "evaluate"
@@ -226,14 +225,7 @@ def show_reading(env: Any, rank: int = 0) -> None:
         echo(f"read {env.origin.name}: {env.reading}", err=True)
 
 
-def layer(
-    settings: tuple[str, ...],
-    config_file: Path | None,
-    toggles: str | None,
-    toggle_texts: tuple[str, ...],
-    **options: Any,
-) -> Any:
-    """Return the settings that a command line gives."""
+def layer(settings: Any, config_file: Path | None, toggles: str | None, toggle_texts: Any, **options: Any) -> Any:
     from uavlab.experiment.config import gather
 
     return gather(config_file, settings, options, toggles, toggle_texts)

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from uavlab.cli.base import OutputFile, Record, as_json, cli, echo
+from uavlab.cli.base import OutputFile, Record, cli, echo
 from uavlab.core.errors import ConfigError
 from uavlab.core.text import one_line
 
@@ -21,7 +21,6 @@ def flights() -> None:
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--flights", "count", type=click.IntRange(1, 100_000), default=60, show_default=True)
 @click.option("--seed", type=click.IntRange(0, 2**31), default=0, show_default=True, help="Of the first flight.")
-@as_json
 def make(folder: Path, count: int, seed: int) -> Record:
     """Simulate quadrotors in wind, and write each flight, with its hidden states, to FOLDER as NPZ."""
     from uavlab.experiment.run_dir import require_empty
@@ -39,7 +38,6 @@ def make(folder: Path, count: int, seed: int) -> Record:
 @click.argument("file", type=click.Path(path_type=Path))
 @mapped
 @click.option("--write-mapping", type=OutputFile(), help="Draft a mapping from names and values, to be corrected.")
-@as_json
 def describe(file: Path, mapping: Path | None, write_mapping: Path | None) -> Record:
     """Describe what is in a log: CSV, NPZ, Parquet or PX4's ULog."""
     from uavlab.telemetry.logs.draft import describe as describe_log
@@ -63,7 +61,6 @@ def describe(file: Path, mapping: Path | None, write_mapping: Path | None) -> Re
 @mapped
 @click.option("--stride", type=click.IntRange(1, 100_000), default=10, show_default=True, help="Rows between windows.")
 @click.option("--out", type=OutputFile(), help="Write time, all columns and their sd to this CSV file.")
-@as_json
 def predict(run: str, file: Path, mapping: Path | None, stride: int, out: Path | None) -> Record:
     """Predict by the network of RUN what the log FILE does not hold: wind, payload, drag, lag, sag, tracking error."""
     from uavlab.experiment import policy
@@ -86,7 +83,6 @@ def predict(run: str, file: Path, mapping: Path | None, stride: int, out: Path |
 
 
 def lines(description: dict[str, Any]) -> list[str]:
-    """Format a description for reading."""
     duration = "unknown" if description["duration_s"] is None else f"{description['duration_s']:.1f} s"
     text = [f"{description['file']}: {description['format']}, {duration}"]
     text += [f"{name}: {_fact(value)}" for name, value in description["facts"].items()]

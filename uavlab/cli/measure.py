@@ -1,4 +1,4 @@
-"""Commands that report (presets, settings, check, doctor, toggles, tuning) or measure (bench, profile, fit, claims)."""
+"""Commands that report (presets, settings, check, doctor, toggles) or measure (bench, profile, fit, claims)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from uavlab.cli.base import (
+    NamesFirst,
     OutputFile,
     Record,
-    as_json,
     cli,
     echo,
     keep_record,
@@ -19,6 +19,7 @@ from uavlab.cli.base import (
     task_argument,
     with_settings,
 )
+from uavlab.core.extras import load_lab
 from uavlab.core.text import one_line
 
 with_rounds = click.option(
@@ -29,10 +30,9 @@ SYSTEMS = ("leader_follower", "mapping", "assignment", "telemetry", "scale_out")
 
 
 @cli.command()
-@as_json
 def presets() -> Record:
     """List the presets."""
-    from uavlab.experiment.presets import presets as known
+    from uavlab.experiment.names import presets as known
 
     rows = {name: preset.about for name, preset in known().items()}
     for name, about in rows.items():
@@ -42,7 +42,6 @@ def presets() -> Record:
 
 @cli.command()
 @task_argument
-@as_json
 def settings(preset: str) -> Record:
     """List every setting of PRESET with its value, range and meaning."""
     from uavlab.experiment.config import configure, parts
@@ -59,7 +58,6 @@ def settings(preset: str) -> Record:
 @task_argument
 @with_settings
 @click.option("--learner", "both", is_flag=True, help="Check its learner, too.")
-@as_json
 def check(preset: str, both: bool, **options: Any) -> Record:
     """Check that the environment of PRESET keeps its contract, or that its flights can be learned from."""
     from uavlab.experiment.config import configure
@@ -79,12 +77,9 @@ def check(preset: str, both: bool, **options: Any) -> Record:
 
 
 @cli.command()
-@as_json
 def doctor() -> Record:
     """Report the hardware and software of this machine, what is usable, and why the rest is not."""
-    from uavlab.benchmarks.doctor import examine
-
-    rows = examine()
+    rows = load_lab("measure.doctor", "doctor").examine()
     for row in rows:
         echo(row)
     return {"rows": [vars(row) for row in rows]}
@@ -92,42 +87,17 @@ def doctor() -> Record:
 
 @cli.command()
 @here
-@as_json
 def toggles(device: Any) -> Record:
     """List every optimization: its values, where it acts, how equal its results are, and whether it runs here."""
-    from uavlab.benchmarks.doctor import format_toggles, toggle_rows
-
-    echo(format_toggles(device))
-    return {"rows": toggle_rows(device)}
-
-
-@cli.command()
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--best", type=OutputFile(".yaml", ".yml"), help="Also write the best settings to this YAML file.")
-@click.option("--episodes", type=click.IntRange(1), default=100, show_default=True, help="By which seeds are scored.")
-@as_json
-def tuning(folder: Path, best: Path | None, episodes: int) -> Record:
-    """List what changed from run to run of those in FOLDER, in the order of time, and what it did to the score.
-
-    Scores are those of the kept policies, in episodes that chose no policy.
-    """
-    from uavlab.experiment.tuning import tuning as read_log
-
-    log = read_log(folder, episodes)
-    echo(log)
-    for note in log.notes:
-        echo(one_line(f"warning: {note}"), err=True)
-    if best is not None:
-        log.write_best(best)
-        echo(f"best settings, of {', '.join(log.best.runs)}: {best}")
-    return {"folder": str(folder), "episodes": episodes, "trials": log.rows(), "notes": list(log.notes)}
+    machine = load_lab("measure.doctor", "toggles")
+    echo(machine.format_toggles(device))
+    return {"rows": machine.toggle_rows(device)}
 
 
-class BenchCommand(click.Command):
+class BenchCommand(NamesFirst):
     """The command ``bench``: its suites, their help and their options are those registered when it is used."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the parameters of every suite, then the options of single suites."""
         known = _suites()
         own: dict[str, dict[str, Any]] = {}
         for name, suite in known.items():
@@ -140,7 +110,6 @@ class BenchCommand(click.Command):
         ]
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write what each suite measures."""
         formatter.write_paragraph()
         with formatter.indentation():
             about = "; ".join(f"`{name}` ({suite.about})" for name, suite in _suites().items())
@@ -148,7 +117,7 @@ class BenchCommand(click.Command):
 
 
 def _suites() -> dict[str, Any]:
-    from uavlab.benchmarks.registry import suites
+    from uavlab.benchmarks import suites
 
     return suites()
 
@@ -170,15 +139,13 @@ def _click_option(suites: Mapping[str, Any]) -> click.Option:
 @record_file
 @with_rounds
 @here
-@as_json
 def bench(suite: str, out: Path | None, rounds: int, device: Any, **options: Any) -> Record:
     """Measure one suite on this machine."""
-    from uavlab.benchmarks import registry
+    from uavlab import benchmarks
 
-    record = registry.bench(
-        suite, rounds=rounds, device=device, **{name: value for name, value in options.items() if value}
-    )
-    echo(registry.format_rows(record["rows"]))
+    given = {name: value for name, value in options.items() if value}
+    record = benchmarks.bench(suite, rounds=rounds, device=device, **given)
+    echo(benchmarks.format_rows(record["rows"]))
     return keep_record(out, **record)
 
 
@@ -191,7 +158,6 @@ def bench(suite: str, out: Path | None, rounds: int, device: Any, **options: Any
 @click.option(
     "--trace", type=OutputFile(".json", ".json.gz"), help="Also write a trace for Perfetto; .json or .json.gz."
 )
-@click.option("--stacks", is_flag=True, help="Name the function that calls each operator.")
 @click.option("--all", "every", is_flag=True, help="Measure every usable toggle, on whole cycles.")
 @click.option(
     "--limit",
@@ -199,22 +165,12 @@ def bench(suite: str, out: Path | None, rounds: int, device: Any, **options: Any
     help="Seconds after the start beyond which no further function is compiled for a trial (75; with --all no limit).",
 )
 @record_file
-@as_json
-def profile(
-    preset: str,
-    rounds: int,
-    trace: Path | None,
-    stacks: bool,
-    every: bool,
-    limit: float | None,
-    out: Path | None,
-    **options: Any,
-) -> Record:
+def profile(preset: str, out: Path | None, **options: Any) -> Record:
     """Measure where the time of PRESET goes, what bounds it, and which toggles would help: predicted and measured."""
     from uavlab import api
 
-    given: Any = {"settings": layer(**options), "rounds": rounds, "trace": trace}
-    record = api.profile(preset, **given, every=every, stacks=stacks, limit=limit)
+    how = {name: options.pop(name) for name in ("rounds", "trace", "every", "limit")}
+    record = api.profile(preset, settings=layer(**options), **how)
     echo(record)
     return keep_record(out, **record)
 
@@ -227,7 +183,6 @@ def profile(
     "--most", type=click.IntRange(1, 1_000_000), default=16_384, show_default=True, help="Most worlds, and rows, tried."
 )
 @record_file
-@as_json
 def fit(preset: str, memory: str | None, most: int, out: Path | None, **options: Any) -> Record:
     """Measure how many worlds PRESET should have here, and the largest batch that fits into memory.
 
@@ -251,11 +206,8 @@ def fit(preset: str, memory: str | None, most: int, out: Path | None, **options:
 @click.option("--system", type=click.Choice(SYSTEMS), help="Only what is claimed of this system.")
 @with_rounds
 @click.option("--out", type=OutputFile(), help="Keep the numbers in this file, not in figures/records.")
-@as_json
 def claims(names: tuple[str, ...], every: bool, system: str | None, rounds: int, out: Path | None) -> Record:
     """Compare published claims about techniques with measurements on this machine, each with a verdict."""
-    from uavlab.core.extras import load_lab
-
     report, ledger = load_lab("claims.report", "claims"), load_lab("claims.ledger", "claims")
     selection, bench = ledger.select(names, system), load_lab("claims.measures", "claims").Bench(rounds)
     path = out or report.own_path(bench.device)

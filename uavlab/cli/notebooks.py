@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from uavlab.cli.base import as_json, cli, echo, print_json
+from uavlab.cli.base import cli, echo, print_json
 from uavlab.core import installation
 from uavlab.core.errors import ConfigError
 from uavlab.core.extras import load_lab, require
@@ -25,7 +25,6 @@ PASSED_ON = re.compile(r"--(no-browser|allow-root|debug|port=[0-9]{1,5})")  # op
 @click.option("-f", "file", type=click.Path(path_type=Path), help="Parameters from a YAML file.")
 @click.option("--out", type=click.Path(path_type=Path), help="Executed notebook; runs/NAME.ipynb if not given.")
 @click.option("--timeout", type=click.IntRange(1), default=3600, show_default=True, help="Seconds for one cell.")
-@as_json
 def notebook(
     name: str, parameters: tuple[tuple[str, str], ...], file: Path | None, out: Path | None, timeout: int
 ) -> None:
@@ -45,7 +44,7 @@ def notebook(
     sys.exit(result.exit_code)
 
 
-@cli.command()
+@cli.command(cls=click.Command)
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[FOLDER] [-- OPTION...]")
 def lab(words: tuple[str, ...]) -> None:
     """Open JupyterLab for this machine only; with FOLDER, in that folder, after copying the notebooks that it lacks.

@@ -16,7 +16,6 @@ import click
 from uavlab.cli.base import (
     OutputFile,
     Record,
-    as_json,
     cli,
     echo,
     keep_record,
@@ -34,7 +33,7 @@ from uavlab.cli.base import (
 from uavlab.core.errors import ConfigError, UavlabError
 from uavlab.core.installation import program
 from uavlab.core.text import one_line, quote
-from uavlab.experiment.external_names import trust_option
+from uavlab.experiment.names import trust_option
 from uavlab.experiment.signals import graceful_stop
 
 
@@ -46,7 +45,6 @@ from uavlab.experiment.signals import graceful_stop
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of the run, new or empty; default runs/NAME.")
 @click.option("--name", help="Name of the run; default PRESET-SEED.")
 @click.option("--dry-run", is_flag=True, help="Print steps, updates, bytes and the time it takes here, and stop.")
-@as_json
 def train(preset: str, out: Path | None, name: str | None, dry_run: bool, **options: Any) -> Record:
     """Train a PRESET."""
     from uavlab.experiment.config import configure
@@ -71,13 +69,14 @@ def train(preset: str, out: Path | None, name: str | None, dry_run: bool, **opti
     what = {"replay_bytes": "replay takes", "world_bytes": "worlds take"}.get(what, "flights take")
     amount = f"{planned['flights']} logs to read" if size is None else f"{what} {size / 2**20:.1f} MiB"
     with started(config, folder) as run:
-        echo(f"{amount}; the run is kept in {folder}{f', and goes on from update {run.number}' if run.number else ''}")
+        goes_on = f", and goes on from update {run.number}" if run.number else ""
+        echo(f"{amount}; the run is kept in {folder}{goes_on}")
         return drive(run)
 
 
 def _estimate(config: Any) -> Record:
-    """Measure and print how long a run will take here; a run for another machine may be none that works here."""
-    from uavlab.experiment.estimate import measure
+    """Measure and print how long a run will take here, if it works here."""
+    from uavlab.experiment.fit import measure
 
     try:
         estimate = measure(config).estimate(config.run)
@@ -93,7 +92,6 @@ def _estimate(config: Any) -> Record:
 @with_settings
 @with_monitor
 @click.option("--fresh-replay", is_flag=True, help="Start with new replay, for a run whose replay is damaged.")
-@as_json
 def resume(run: str, fresh_replay: bool, **options: Any) -> Record:
     """Continue RUN from its newest intact checkpoint to its target, or to one set here.
 
@@ -115,10 +113,7 @@ def resume(run: str, fresh_replay: bool, **options: Any) -> Record:
 @which_policy
 @on_device
 @record_file
-@as_json
-def evaluate(
-    runs: tuple[str, ...], plan: str | None, which: Any, device: Any, out: Path | None, **scoring: Any
-) -> Record:
+def evaluate(runs: Any, plan: str | None, which: Any, device: Any, out: Path | None, **scoring: Any) -> Record:
     """Evaluate the best policy of each RUN on its evaluation task, with 95 % intervals."""
     from uavlab import api
     from uavlab.storage.machine import describe
@@ -131,7 +126,10 @@ def evaluate(
     how |= {} if plan or which == "best" else {"which": which}
     for run, player in zip(runs, what, strict=True):
         result = api.evaluate(player, policy=plan, device=device, **scoring)
-        title = f"{plan}, {result.count}" if plan else _title(player, result.count)
+        title = f"{plan}, {result.count}"
+        if not plan:
+            age = f"<= {player.update}" if min(player.updates) < 0 else ", ".join(map(str, player.updates))
+            title = f"policy of update {age}, {result.count} x {len(player.parameters)} run(s)"
         echo(f"{run}: {title}\n{result}")
         kind = "run" if os.path.exists(f"{run}/config.json") else "preset"
         rows.append({**result, kind: run, **how, **episodes})
@@ -145,14 +143,13 @@ def evaluate(
 @scored_by("episodes")
 @which_policy
 @record_file
-@as_json
 def cross_play(runs: tuple[str, ...], plans: tuple[str, ...], which: Any, out: Path | None, **scoring: Any) -> Record:
     """Score groups of each run against those of the others, and of baselines, in every pairing.
 
     A preset is no player: it names the task that is flown, which otherwise is that of the first run.
     """
     from uavlab import api
-    from uavlab.experiment.presets import presets
+    from uavlab.experiment.names import presets
     from uavlab.storage.machine import describe
 
     tasks = [name for name in runs if name in presets() and not os.path.exists(name)]
@@ -175,10 +172,7 @@ def cross_play(runs: tuple[str, ...], plans: tuple[str, ...], which: Any, out: P
 @scored_by("episodes")
 @which_policy
 @record_file
-@as_json
-def transfer(
-    run: str, sizes: str, stages: str, plans: tuple[str, ...], which: Any, out: Path | None, **scoring: Any
-) -> Record:
+def transfer(run: str, sizes: str, stages: str, plans: Any, which: Any, out: Path | None, **scoring: Any) -> Record:
     """Score the policy of RUN in teams of other sizes, or at each stage of a curriculum, without training."""
     from uavlab import api
     from uavlab.storage.machine import describe
@@ -212,7 +206,6 @@ def _statuses(runs: Iterable[str]) -> list[Record]:
 )
 @scored_by("episodes and flights")
 @on_device
-@as_json
 def report(runs: tuple[str, ...], out: Path | None, device: Any, **scoring: Any) -> Record:
     """Write one page about each RUN: scores, learning curves, a flight, settings, machine, commands.
 
@@ -226,11 +219,6 @@ def report(runs: tuple[str, ...], out: Path | None, device: Any, **scoring: Any)
         echo(one_line(f"warning: {note}"), err=True)
     echo(f"{len(folders)} run(s); open {page}")
     return {"page": str(page), "runs": [str(folder) for folder in folders], "missing": missing}
-
-
-def _title(trained: Any, count: str) -> str:
-    age = f"<= {trained.update}" if min(trained.updates) < 0 else ", ".join(map(str, trained.updates))
-    return f"policy of update {age}, {count} x {len(trained.parameters)} run(s)"
 
 
 @cli.command()
@@ -248,7 +236,6 @@ def _title(trained: Any, count: str) -> str:
 )
 @which_policy
 @on_device
-@as_json
 def fly(run: str, out: Path | None, seed: int, mean_action: bool, plan: str | None, which: Any, device: Any) -> Record:
     """Write an animated flight of the best policy of RUN, as a page or a film."""
     from uavlab import api
@@ -268,7 +255,6 @@ def fly(run: str, out: Path | None, seed: int, mean_action: bool, plan: str | No
 @click.option("--seed-index", type=click.IntRange(0), default=0, show_default=True, help="Of a file: which seed.")
 @click.option("--agent", type=click.IntRange(0), help="Of a file: one agent instead of the team.")
 @which_policy
-@as_json
 def export(run: str, out: Path, seed_index: int, agent: int | None, which: Any) -> Record:
     """Write the best policy of RUN to OUT: a new folder for uavlab, or a file that runs without uavlab.
 
@@ -301,13 +287,16 @@ def drive(run: Any) -> Record:
             f"saved {saved['count']} times: training paused {saved['mean_s']:.3f} s on average, at most "
             f"{saved['longest_s']:.3f} s; the last save wrote {saved['last_bytes'] / 2**20:.1f} MiB"
         )
+    highest = [score if math.isfinite(score) else None for score in run.best_score.tolist()]
     record = {"run": str(run.folder), "status": run.status, "updates": run.number, "seconds": run.seconds}
-    record["highest_scores_in_training"] = [
-        score if math.isfinite(score) else None for score in run.best_score.tolist()
-    ]
-    if received:
+    return end({**record, "highest_scores_in_training": highest}, 128 + received[0] if received else 0)
+
+
+def end(record: Record, code: int) -> Record:
+    """Return the record of a command, or print it and end the process with another exit code than 0."""
+    if code:
         print_json(record)
-        sys.exit(128 + received[0])
+        sys.exit(code)
     return record
 
 
@@ -316,7 +305,6 @@ def drive(run: Any) -> Record:
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Folder; default sweeps/NAME of the file. It goes on there."
 )
-@as_json
 def sweep(file: Path, out: Path | None) -> Record:
     """Train all trials that FILE names, several at once, and write one table and one page about them.
 
@@ -343,21 +331,15 @@ def sweep(file: Path, out: Path | None) -> Record:
         table, page = run_and_report(spec, out or Path("sweeps") / file.stem, stop)
     echo(table)
     echo(f"open {page}")
-    record = {**table.record(), "page": str(page)}
-    if received:
-        print_json(record)
-        sys.exit(128 + received[0])
-    if table.failure:
+    if table.failure and not received:
         echo(f"sweep: {table.failure}", err=True)
-        print_json(record)
-        sys.exit(UavlabError.exit_code)
-    return record
+    code = 128 + received[0] if received else UavlabError.exit_code * bool(table.failure)
+    return end({**table.record(), "page": str(page)}, code)
 
 
 @cli.command("sweep-trial")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.argument("request")
-@as_json
 def trial(folder: Path, request: str) -> Record:
     """Train a trial of a sweep in FOLDER; REQUEST describes it as JSON, and the end of standard input stops it."""
     from uavlab.sweeps.driver import parse_request, run_trial, watch_input

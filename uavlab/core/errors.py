@@ -84,13 +84,9 @@ class ResourceError(UavlabError):
 
 
 class RankError(UavlabError):
-    """Another rank of a run failed or does not answer; the message names it and the reason."""
+    """Another rank of a run failed or does not answer; torchrun prints which one, and why."""
 
     exit_code = 5
-
-    def __init__(self, text: str, exit_code: int = 5) -> None:
-        super().__init__(text)
-        self.exit_code = exit_code
 
 
 class MissingPackageError(UavlabError, ImportError):

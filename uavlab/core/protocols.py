@@ -163,7 +163,7 @@ class Collector(Protocol):
         per_rank: Settings of which each of several ranks has as much.
         replay: Whether it has a replay buffer, which ``resume --fresh-replay`` can refill.
         lacks: Missing parts, among ``team``, ``replay`` and ``logs``, and why their toggles have no effect.
-        calls: The calls of a cycle that ``uavlab.benchmarks`` can time alone.
+        calls: The calls of a cycle that a comparison can time alone.
         host_work: Why ``next`` cannot be part of a CUDA graph; empty if it can.
         share: Of new worlds that start at each stage; None where the environment has no stages.
         resized: Whether the state loaded last is of another number of worlds, and rows of replay changed with it.

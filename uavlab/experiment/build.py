@@ -1,7 +1,7 @@
 """Assembly of a run: its task (an environment and a learner that fits it), runtime and random streams."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
@@ -18,7 +18,7 @@ from uavlab.core.rng import Streams
 from uavlab.core.text import require_known
 from uavlab.evaluation import EPISODES, Evaluation
 from uavlab.experiment.curriculum import parse, start_in_stages
-from uavlab.experiment.presets import Preset
+from uavlab.experiment.names import Preset
 from uavlab.learners.learner import Learner
 from uavlab.runtime.oom_retry import is_out_of_memory
 from uavlab.runtime.ranks import ALONE, Ranks
@@ -35,32 +35,29 @@ EVALUATION, VALIDATION = "evaluate", "validate"  # random streams of final score
 
 @dataclass(frozen=True)
 class Task:
-    """An environment, a learner that fits it, and the collector that the learner names.
-
-    Attributes:
-        environment: The registered environment.
-        learner: Name of the learner.
-        algorithm: The class that is registered under this name.
-        collector: The class of its collector.
-        settings: Classes whose fields are settings: collector, learner, environment.
-        evaluation: How policies are evaluated.
-        inapplicable: Toggles without effect here, and the reason.
-    """
+    """An environment, a learner that fits it, and the collector that the learner names."""
 
     environment: Environment
-    learner: str
-    algorithm: type[Learner]
+    learner: str  # its name
+    algorithm: type[Learner]  # registered under this name
     collector: type[Collector]
-    settings: tuple[type[Any], type[Any], type[Any]]
+    settings: tuple[type[Any], ...]  # classes whose fields are settings: collector, learner, environment
     evaluation: Evaluation
-    inapplicable: Mapping[str, str]
+    inapplicable: Mapping[str, str]  # toggles without effect here, and the reason
 
     def build(self, config: Settings, rng: Streams, rt: Runtime) -> tuple[Any, Any]:
         """Measure inputs once, then build the learner and the collector of its batches."""
         for name, reason in without_effect(self, rt.toggles).items():
             rt.fall_back(name, reason)
-        choose = self.environment.implementation
-        env = self._staged(config, lambda env: choose(env, rt) if choose else env)
+        choose, table = self.environment.implementation, config.run.curriculum
+
+        def implement(env: Any) -> Any:
+            return choose(env, rt) if choose else env
+
+        if table is None:
+            env = implement(config.env)
+        else:
+            env = start_in_stages(parse(table, config.env), config.env, implement)
         inputs = self.collector.measure_inputs(config, rng, rt)
         learner = self.algorithm.build(config, inputs, rng, rt)
 
@@ -69,13 +66,6 @@ class Task:
 
         policy = learner.policy(env.spec, explore=True)
         return learner, self.collector.build(config, env, inputs, policy, snapshot, rng, rt)
-
-    def _staged(self, config: Settings, implement: Callable[[Any], Any]) -> Any:
-        """Return the implementation of the environment, in the stages of its curriculum if there is one."""
-        table = config.run.curriculum
-        return (
-            implement(config.env) if table is None else start_in_stages(parse(table, config.env), config.env, implement)
-        )
 
     def plan(self, config: Settings) -> dict[str, Any]:
         """Return planned steps, updates and bytes of a run without building anything."""
@@ -163,10 +153,6 @@ def assemble(
     """Build runtime, random streams, learner and collector of a training loop; ``monitor`` times its stages.
 
     Without one, a new monitor does so where the setting ``monitor`` says so. All ``ranks`` get the learner of rank 0.
-
-    Raises:
-        ConfigError: The settings do not fit this machine.
-        ResourceError: Memory does not suffice.
     """
     rt = runtime(config.run, config.toggles, ranks)
     rt = replace(rt, monitor=monitor or (Monitor(rt.device) if config.run.monitor else None))

@@ -12,8 +12,8 @@ from typing import Any
 
 from uavlab.core.errors import ConfigError, FallbackError, ResourceError, reason_of
 from uavlab.experiment import build
-from uavlab.experiment.checkpoints import MISFIT, write_items
 from uavlab.experiment.config import Config
+from uavlab.experiment.resume import MISFIT, write_items
 from uavlab.experiment.run_dir import IN_MEMORY, changed_values, require_resumable, store_config, with_changes
 from uavlab.experiment.run_state import (
     COMPARISON,
@@ -26,8 +26,7 @@ from uavlab.experiment.run_state import (
     machine_differences,
 )
 from uavlab.runtime.toggles import TOGGLES, resolve
-from uavlab.storage.trackers import OPENERS, trackers_of
-from uavlab.training import training
+from uavlab.storage.metrics_log import OPENERS, trackers_of
 
 NUMERIC = ("exact", "rounding", "single", "precision")  # equality of toggles that leave the algorithm as it is
 
@@ -92,31 +91,6 @@ def changed_config(run: RunState, settings: Mapping[str, Any]) -> Config:
 def alternates(names: Iterable[str]) -> bool:
     """Return whether a run may go to and fro between two values of these settings."""
     return all(name in TOGGLES and TOGGLES[name].equality in NUMERIC for name in names)
-
-
-def begins_to_compile(run: RunState, settings: Mapping[str, Any]) -> bool:
-    """Return whether a change makes a run compile that did not, and does nothing else.
-
-    Other settings may belong to the process, so a run with them cannot be prepared beside one that trains.
-    """
-    return run.config.toggles.compile == "off" and settings.keys() == {"compile"} and settings["compile"] != "off"
-
-
-def prepare(run: RunState, settings: Mapping[str, Any]) -> Parts:
-    """Return parts with other settings that have made an update, so that a change to them compiles nothing (``spare``).
-
-    This may run in another thread while ``run`` trains without compiled code.
-    """
-    config = changed_config(run, settings)
-    require_usable(run, config)
-    with build.enough_memory():
-        parts = build_parts(config)
-        with parts.rt.scope():
-            next(training(parts.source, parts.learner, parts.rng, parts.rt, 0))
-    for name, reason in parts.rt.fell_back.items():
-        if name in settings:
-            raise FallbackError(f"{name}={settings[name]} fell back: {reason}")
-    return parts
 
 
 def refusal(run: RunState, /, **settings: Any) -> str:

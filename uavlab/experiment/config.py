@@ -17,7 +17,6 @@ from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel
 
 from uavlab.collectors.off_policy import POOL_STEPS
-from uavlab.core.cards import card, folded, notes, table
 from uavlab.core.errors import ConfigError
 from uavlab.core.installation import program
 from uavlab.core.registry import Resume, Settings
@@ -26,16 +25,23 @@ from uavlab.core.types import Rule
 from uavlab.experiment.build import Task, preset_values, task
 from uavlab.experiment.curriculum import curriculum_problems
 from uavlab.experiment.diagnostics import alarm_problems
-from uavlab.experiment.names import require_preset
-from uavlab.experiment.presets import presets
+from uavlab.experiment.names import presets, require_preset
 from uavlab.experiment.schedules import plateau_problems
-from uavlab.experiment.settings import evaluation_of, format_kind, settings_of
+from uavlab.experiment.settings import (
+    as_stored,
+    evaluation_of,
+    settings_of,
+    strict_model,
+    unknown_names,
+    violations,
+    with_tuples,
+    wrong_values,
+)
 from uavlab.experiment.sizes import AUTO, AUTOMATIC, automatic_sizes
-from uavlab.experiment.validation import as_stored, strict_model, unknown_names, violations, with_tuples, wrong_values
 from uavlab.runtime.ranks import RankConfig
 from uavlab.runtime.toggles import TOGGLES, Toggle, Toggles, as_dict, eager, toggle_presets
 from uavlab.storage.files import read_regular
-from uavlab.storage.trackers import is_place, is_project
+from uavlab.storage.metrics_log import is_place, is_project
 
 RULES: tuple[Rule, ...] = (
     (("batch", "capacity"), lambda b, c: b <= c, "batch {0} > capacity {1}: lower batch or raise capacity"),
@@ -164,43 +170,10 @@ class Config(Settings):
         return {name: usual for name, usual, value in pairs if value != usual}
 
     def __repr__(self) -> str:
-        """Return preset, learner, and the first of the settings that differ from the preset's, as a line."""
-        changes = [f"{name}={_text(self.values[name])}" for name in self.changed]
-        more = [f"{len(changes) - FEW} more"] * (len(changes) > FEW)
-        return one_line(
-            f"<Config of {self.preset}: {', '.join([f'learner {self.task.learner}', *changes[:FEW], *more])}>"
-        )
-
-    def facts(self) -> dict[str, str]:
-        """Return what a card says first: the environment and the learner."""
-        return {"environment": type(self.env).__name__, "learner": self.task.learner}
-
-    def _repr_html_(self) -> str:
-        """Return the settings that differ from the preset's, then all in a folded table."""
-        settings, values = [setting for part in self.parts for setting in settings_of(part)], self.values
-        kinds = {
-            setting.name: format_kind(setting.kind) for setting in settings
-        }  # a toggle registered later has no value
-        abouts = {setting.name: setting.about for setting in settings}
-        abouts |= {f"eval_{name}": f"In evaluation: {about}" for name, about in abouts.items()}
-        usual = self.changed
-        changes = [(name, _text(values[name]), _text(before), abouts.get(name, "")) for name, before in usual.items()]
-        whole = [
-            (name, _text(value), kinds.get(name, ""), abouts.get(name, ""))
-            for name, value in values.items()
-            if name in kinds or value is not None  # None under ``eval_`` is the value of training
-        ]
-        return card(
-            f"Settings of {self.preset}",
-            {**self.facts(), "settings": f"{len(whole)}, {len(changes)} of them changed"},
-            table(("changed", "value", "in the preset", "meaning"), changes),
-            notes(f"{name}: {why}" for name, why in self.chosen.items()),
-            folded(f"All {len(whole)} settings", table(("setting", "value", "kind", "meaning"), whole)),
-        )
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else quote(value)
+        changed = {name: self.values[name] for name in self.changed}
+        texts = [f"{name}={value if isinstance(value, str) else quote(value)}" for name, value in changed.items()]
+        more = [f"{len(texts) - FEW} more"] * (len(texts) > FEW)
+        return one_line(f"<Config of {self.preset}: learner {', '.join([self.task.learner, *texts[:FEW], *more])}>")
 
 
 class Layer(dict[str, Any]):
@@ -236,20 +209,23 @@ def _configure(preset: str, *layers: Mapping[str, Any]) -> Config:
     given, origins = dict[str, Any](), dict[str, str]()
     for layer in layers:
         given |= layer
-        known_origins = getattr(layer, "origins", {})
-        origins |= {name: f" from {known_origins[name]}" if name in known_origins else "" for name in layer}
+        known = getattr(layer, "origins", {})
+        origins |= {name: f" from {known[name]}" if name in known else "" for name in layer}
     if given.get("minutes") is not None:
         given.setdefault("updates", None)
-    chosen_task = task(chosen.env, _learner_name({**chosen.values, **given}, origins))
+    learner = {**chosen.values, **given}.get("learner")
+    if not isinstance(learner, str | None):
+        raise ConfigError(f"learner: expected a name, got {quote(learner)}{origins.get('learner', '')}.")
+    chosen_task = task(chosen.env, learner)
     usual = {**eager(), **preset_values(chosen, chosen_task), "learner": chosen_task.learner}
     values = {**usual, **given, "learner": chosen_task.learner}
     model = model_of(chosen_task.settings, tuple(TOGGLES.values()))
     defaults = {name: field.default for name, field in model.model_fields.items()}
     unknown, values = unknown_names(model, values, origins, ELSEWHERE), with_tuples(model, values)
     problems, wrong = wrong_values(model, values, origins)
-    problems = unknown + problems
     values = {**defaults, **values}
-    problems += violations((*RULES, *getattr(chosen_task.environment.kind, "rules", ())), values, wrong, origins)
+    rules = (*RULES, *getattr(chosen_task.environment.kind, "rules", ()))
+    problems = [*unknown, *problems, *violations(rules, values, wrong, origins)]
     if not problems:
         values |= {name: as_stored(name, values[name]) for name in TABLES}  # as a folder of a run holds them
         usual = {**defaults, **with_tuples(model, usual)}
@@ -259,7 +235,15 @@ def _configure(preset: str, *layers: Mapping[str, Any]) -> Config:
     if problems:
         more = f" All settings: {program()} settings {preset}." if unknown else ""
         raise ConfigError(f"{preset}: " + "; ".join(problems) + "." + more)
-    return _build(preset, chosen_task, values, usual)
+
+    def part(cls: type[Any]) -> Any:
+        return cls(**{setting.name: values[setting.name] for setting in settings_of(cls)})
+
+    run, source, own, toggles, env = map(part, parts(chosen_task.settings))
+    changed = {field.name: values[f"eval_{field.name}"] for field in dataclasses.fields(env)}
+    evaluation = dataclasses.replace(env, **{name: value for name, value in changed.items() if value is not None})
+    chosen_task.algorithm.require_same(own, env.spec, evaluation.spec)
+    return Config(preset, run, source, own, toggles, env, values, evaluation, chosen_task, usual)
 
 
 def gather(
@@ -274,7 +258,12 @@ def gather(
     Their order is: a named set of toggles, a settings file, ``key=value`` texts of settings, those of toggles, and the
     options that are not None.
     """
-    assigned, toggled = dict(map(parse_setting, texts)), dict(map(parse_toggle, toggle_texts))
+    assigned = dict(map(parse_setting, texts))
+    toggled = dict(parse_setting(text, "--toggle") for text in toggle_texts)
+    for name in toggled:
+        if name not in TOGGLES:
+            hint = suggest(name, TOGGLES)
+            raise ConfigError(f"unknown toggle {quote(name)} from --toggle{hint}. All toggles: {program()} toggles.")
     chosen = {name: value for name, value in options.items() if value is not None}
     result = Layer({}, {})
     for layer in (
@@ -300,11 +289,7 @@ def single_layer(settings: Iterable[tuple[str, Any, str]]) -> Layer:
 
 
 def toggle_layer(name: str, device: str | None = None) -> Layer:
-    """Return a named set of toggles for a device; None stands for ``auto``.
-
-    Raises:
-        ConfigError: The set is unknown.
-    """
+    """Return a named set of toggles for a device; None stands for ``auto``."""
     on_cuda = torch.cuda.is_available() and device != "cpu"
     known = toggle_presets(torch.device("cuda" if on_cuda else "cpu"))
     if name not in known:
@@ -313,17 +298,7 @@ def toggle_layer(name: str, device: str | None = None) -> Layer:
     return Layer(values, dict.fromkeys(values, f"--toggles {name}"))
 
 
-def parse_toggle(text: str) -> tuple[str, Any]:
-    """Split ``name=value`` of a toggle."""
-    name, value = parse_setting(text, "--toggle")
-    if name not in TOGGLES:
-        hint = suggest(name, TOGGLES)
-        raise ConfigError(f"unknown toggle {quote(name)} from --toggle{hint}. All toggles: {program()} toggles.")
-    return name, value
-
-
 def read_yaml(path: Path) -> Layer:
-    """Read settings from a YAML 1.2 file."""
     try:
         text = read_regular(path, LARGEST_FILE).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -353,13 +328,6 @@ def parts(settings: tuple[type[Any], ...]) -> tuple[type[Any], ...]:
     return RunConfig, source, learner, Toggles, env
 
 
-def _learner_name(values: Mapping[str, Any], origins: Mapping[str, str]) -> str | None:
-    name = values.get("learner")
-    if name is not None and not isinstance(name, str):
-        raise ConfigError(f"learner: expected a name, got {quote(name)}{origins.get('learner', '')}.")
-    return name
-
-
 @lru_cache
 def model_of(settings: tuple[type[Any], ...], toggles: tuple[Toggle, ...]) -> type[BaseModel]:
     """Create one strict model with every setting of a run, anew if a toggle was registered again."""
@@ -374,14 +342,3 @@ def model_of(settings: tuple[type[Any], ...], toggles: tuple[Toggle, ...]) -> ty
                 raise ConfigError(f"{part.__name__}.{each.name}: {min(taken)!r} is another setting; rename the field.")
             fields |= own
     return strict_model(fields)
-
-
-def _build(preset: str, task: Task, values: dict[str, Any], usual: dict[str, Any]) -> Config:
-    def part(cls: type[Any]) -> Any:
-        return cls(**{setting.name: values[setting.name] for setting in settings_of(cls)})
-
-    run, source, learner, toggles, env = (part(cls) for cls in parts(task.settings))
-    changed = {f.name: values[f"eval_{f.name}"] for f in dataclasses.fields(env)}
-    evaluation = dataclasses.replace(env, **{k: v for k, v in changed.items() if v is not None})
-    task.algorithm.require_same(learner, env.spec, evaluation.spec)
-    return Config(preset, run, source, learner, toggles, env, values, evaluation, task, usual)

@@ -13,9 +13,9 @@ from uavlab.core.statistics import named_text
 from uavlab.core.text import one_line
 from uavlab.evaluation import Sides, interval
 from uavlab.experiment import build
-from uavlab.experiment.best import ordered_scores
 from uavlab.experiment.config import Config
 from uavlab.experiment.policy import TrainedPolicy
+from uavlab.experiment.schedules import ordered_scores
 from uavlab.experiment.scores import baseline_policy, measure_policy, summarize, weigh
 
 Player = TrainedPolicy | str | Callable[[Any], Tensor]

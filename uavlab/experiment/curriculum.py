@@ -12,7 +12,7 @@ curriculum:
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -28,8 +28,7 @@ from uavlab.core.text import quote
 from uavlab.core.types import differences, leaves, tree_map
 from uavlab.envs.staged import AtStages, Staged
 from uavlab.evaluation import random_policy
-from uavlab.experiment.settings import settings_of
-from uavlab.experiment.validation import fields_of, problems_of, strict_model, violations, with_tuples
+from uavlab.experiment.settings import fields_of, problems_of, settings_of, strict_model, violations, with_tuples
 
 LOG = logging.getLogger(__name__)
 MOST_STAGES = 100
@@ -100,7 +99,7 @@ class Curriculum:
 
 @dataclass(frozen=True)
 class Position:
-    """Where a run is in its curriculum."""
+    """Where a seed is in its curriculum."""
 
     stage: int = 0  # from 0
     scores: int = 0  # at this stage
@@ -114,19 +113,12 @@ class Position:
 
 
 class Decision(NamedTuple):
-    """What follows from a score, and why in words."""
-
     kind: Kind
     reason: str
 
 
 def threshold(final: float, rules: Fallback) -> float:
-    """Return the score below which a run does worse than ``margin`` of a final score; for scores of either sign.
-
-    >>> rules = Fallback(margin=0.6, scale=0.1)
-    >>> [round(threshold(final, rules), 3) for final in (1.0, 0.0, -1.0)]
-    [0.6, -0.04, -1.4]
-    """
+    """Return the score below which a run does worse than ``margin`` of a final score; for scores of either sign."""
     return final - (1 - rules.margin) * max(abs(final), rules.scale)
 
 
@@ -163,34 +155,23 @@ def decide(position: Position, score: float, stages: Sequence[Stage], rules: Fal
 
 
 def _next(here: Position, final: float) -> Position:
-    stage = here.stage + 1
-    finals, reached = (*here.finals, final), max(stage, here.reached)
-    return Position(stage=stage, finals=finals, fallbacks=here.fallbacks, reached=reached)
+    stage, finals = here.stage + 1, (*here.finals, final)
+    return Position(stage=stage, finals=finals, fallbacks=here.fallbacks, reached=max(stage, here.reached))
 
 
 def shares(curriculum: Curriculum, stage: int) -> list[float]:
-    """Return the share of new worlds that start at each stage while a run is at ``stage``.
-
-    >>> stages = [Stage({}), Stage({}, mix=(0.7, 0.3)), Stage({}, mix=(0.6, 0.4))]
-    >>> [shares(Curriculum("score", tuple(stages)), stage) for stage in range(3)]
-    [[1.0, 0.0, 0.0], [0.3, 0.7, 0.0], [0.2, 0.2, 0.6]]
-    """
+    """Return the share of new worlds that start at each stage while a run is at ``stage``."""
     now, before = curriculum.stages[stage].mix if stage else (1.0, 0.0)
     later = len(curriculum.stages) - stage - 1
     return [before / max(stage, 1)] * stage + [now] + [0.0] * later
 
 
 def learning_rate(curriculum: Curriculum, position: Position) -> float:
-    """Return the share of the learning rates of a run."""
     return curriculum.stages[position.stage].rate * curriculum.fallback.decay**position.fallbacks
 
 
 def parse(table: Mapping[str, Any], env: Any) -> Curriculum:
-    """Return the curriculum of a table for a task.
-
-    Raises:
-        ConfigError: A name, type, range or rule is violated; the message lists all problems.
-    """
+    """Return the curriculum of a table for a task; an error lists all problems."""
     problems, stages = _problems(table, env)
     if problems:
         raise ConfigError("; ".join(problems) + ".")
@@ -198,7 +179,6 @@ def parse(table: Mapping[str, Any], env: Any) -> Curriculum:
 
 
 def curriculum_problems(values: Mapping[str, Any], kind: type[Any]) -> list[str]:
-    """Return what is wrong with the setting ``curriculum`` among valid settings of a run."""
     if values["curriculum"] is None:
         return []
     given = {setting.name: values[setting.name] for setting in settings_of(kind)}
@@ -215,17 +195,19 @@ def curriculum_problems(values: Mapping[str, Any], kind: type[Any]) -> list[str]
 
 def _problems(table: Mapping[str, Any], env: Any) -> tuple[list[str], list[Stage]]:
     """Return what is wrong with a table, and its stages where nothing is."""
-    kind = type(env)
+    kind, of_stage = type(env), fields_of(Stage, "settings")
     names = {
         "metric": (str, ...),
         "advance": (Literal["conservative", "aggressive"], "conservative"),
         "stages": (Annotated[list[dict[str, Any]], Len(1, MOST_STAGES)], ...),
     }
-    model = strict_model(names | fields_of(Fallback))
-    if problems := problems_of(model, table):
+    if problems := problems_of(strict_model(names | fields_of(Fallback)), table):
         return [f"curriculum: {text}" for text in problems], []
-    problems = [f"curriculum: {text}" for text in _metric_problems(table["metric"], env)]
-    of_stage = fields_of(Stage, "settings")
+    name, known = table["metric"], {metric.name: metric for metric in env.metrics}
+    if name not in known:
+        problems = [f"curriculum: metric {quote(name)}: expected one of {', '.join(known)}"]
+    elif known[name].better != "high":
+        problems = [f"curriculum: metric {name}: low is better; expected one of which more is better"]
     model = strict_model(of_stage | fields_of(kind))
     stages = []
     for number, row in enumerate(table["stages"], 1):
@@ -243,33 +225,20 @@ def _fallback(table: Mapping[str, Any]) -> Fallback:
     return Fallback(**{field.name: table[field.name] for field in fields(Fallback) if field.name in table})
 
 
-def _metric_problems(name: str, env: Any) -> list[str]:
-    known = {metric.name: metric for metric in env.metrics}
-    if name not in known:
-        return [f"metric {quote(name)}: expected one of {', '.join(known)}"]
-    return (
-        [] if known[name].better == "high" else [f"metric {name}: low is better; expected one of which more is better"]
-    )
-
-
-def _setting_problems(stage: Stage, kind: type[Any]) -> list[str]:
-    """Return a problem for each setting of a stage that acts by more than how worlds start."""
-    free = getattr(kind, "initial_settings", ())
-    expected = f"expected settings that initial alone reads: {', '.join(free) or 'none here'}"
-    return [f"{name}: {expected} (initial_settings of {kind.__name__})" for name in stage.settings if name not in free]
-
-
 def _stage_problems(stages: Sequence[Stage], env: Any, metric: str, rules: Fallback) -> list[str]:
     """Return what is wrong with the last one of some stages."""
-    stage, before = stages[-1], stages[-2] if len(stages) > 1 else None
-    problems = _setting_problems(stage, type(env))
+    stage, before, kind = stages[-1], stages[-2] if len(stages) > 1 else None, type(env)
+    free = getattr(kind, "initial_settings", ())
+    expected = (
+        f"settings that initial alone reads: {', '.join(free) or 'none here'} (initial_settings of {kind.__name__})"
+    )
+    problems = [f"{name}: expected {expected}" for name in stage.settings if name not in free]
     if abs(sum(stage.mix) - 1) > 1e-6:
         problems.append(f"mix {list(stage.mix)}: expected two shares that sum to 1, of this stage and of those before")
     elif before is None and stage.mix[1] > 0:
         problems.append(f"mix {list(stage.mix)}: there is no stage before; expected [1, 0]")
-    low, high = next(
-        ((0, 1) if m.over == "outcome" else m.bounds for m in env.metrics if m.name == metric), (-math.inf, math.inf)
-    )
+    ranges = {m.name: (0, 1) if m.over == "outcome" else m.bounds for m in env.metrics}
+    low, high = ranges.get(metric, (-math.inf, math.inf))
     if not low <= stage.mark <= high:
         problems.append(f"mark {stage.mark:g}: expected a value of {metric}, from {low:g} to {high:g}")
     if before is not None and (least := threshold(before.mark, rules)) > stage.mark:
@@ -300,24 +269,22 @@ def first_difference(env: Any, stage: Any) -> str:
         action = random_policy(seen, acting_noise(rng, "act", TRIED, spec))[0]
         noise = rng.uniform("step", TRIED, spec.step_noise)[0]
         after = env.transition(state, action, noise)
-        pairs = zip(*(_results(task, state, action, noise, after) for task in (env, stage)), strict=True)
-        for (name, expected), (_, result) in pairs:
-            if not torch.equal(expected, result):
+        for name, given in (
+            ("transition", (state, action, noise)),
+            ("observe", (after,)),
+            ("reward", (state, action, after)),
+            ("terminated", (after,)),
+            ("measure", (state, action, after)),
+        ):
+            expected, result = (getattr(task, name)(*given) for task in (env, stage))
+            if not all(map(torch.equal, _tensors(expected), _tensors(result))):
                 return name
         state = after
     return ""
 
 
-def _results(env: Any, state: Any, action: Tensor, noise: Tensor, after: Any) -> Iterator[tuple[str, Tensor]]:
-    """Yield all tensors that the functions of an environment return, each with the name of the function."""
-    for _, leaf in leaves(env.transition(state, action, noise)):
-        yield "transition", leaf
-    for _, leaf in leaves(env.observe(after)):
-        yield "observe", leaf
-    yield "reward", env.reward(state, action, after)
-    yield "terminated", env.terminated(after)
-    for value in env.measure(state, action, after).values():
-        yield "measure", value
+def _tensors(result: Any) -> list[Tensor]:
+    return [*result.values()] if isinstance(result, dict) else [leaf for _, leaf in leaves(result)]
 
 
 def start_in_stages(plan: Curriculum, env: Any, implement: Callable[[Any], Any]) -> Staged:
@@ -333,13 +300,9 @@ def start_in_stages(plan: Curriculum, env: Any, implement: Callable[[Any], Any])
 
 
 class Progression:
-    """Where each seed of a run is in its curriculum."""
+    """Where each seed of a run is in its curriculum; the ``changes`` for evaluation hold at each stage."""
 
     def __init__(self, plan: Curriculum, evaluation: Any, changes: Mapping[str, Any], seeds: Sequence[int]) -> None:
-        """Start all seeds at the first stage.
-
-        ``changes`` are the settings of ``evaluation`` that differ from those of training; they hold at each stage.
-        """
         self.plan, self.evaluation, self.seeds = plan, evaluation, tuple(seeds)
         self.scored = tuple(replace(evaluation, **{**stage.settings, **changes}) for stage in plan.stages)
         self.positions = [Position() for _ in seeds]
@@ -371,36 +334,29 @@ class Progression:
         new = []
         for at, score in enumerate(scores):
             before = self.positions[at]
-            self.positions[at], decision = decide(before, score, self.plan.stages, self.plan.fallback)
-            after = self.positions[at]
+            after, decision = decide(before, score, self.plan.stages, self.plan.fallback)
+            self.positions[at] = after
             new.append(after.reached > before.reached)
-            if decision.kind != "stay" and not (decision.kind == "complete" and self._completed(at)):
-                moved = {"from": before.stage + 1, "to": after.stage + 1}
-                row = {"update": update, "seed": self.seeds[at], "decision": decision.kind, **moved}
-                self.log.append({**row, "reason": decision.reason})
-                self._warn_unpassed(at, before, after)
-                LOG.info("update %d: seed %d: %s: %s", update, self.seeds[at], decision.kind, decision.reason)
+            seed, kind = self.seeds[at], decision.kind
+            completed = any(row["seed"] == seed and row["decision"] == "complete" for row in self.log)
+            if kind != "stay" and not (kind == "complete" and completed):
+                moved = {"decision": kind, "from": before.stage + 1, "to": after.stage + 1}
+                self.log.append({"update": update, "seed": seed, **moved, "reason": decision.reason})
+                LOG.info("update %d: seed %d: %s: %s", update, seed, kind, decision.reason)
+            if after.stage > before.stage and not after.finals[-1] >= self.plan.stages[before.stage].mark:
+                text = (
+                    f"curriculum: seed {seed} leaves stage {before.stage + 1} by patience, its highest score "
+                    f"{after.finals[-1]:g} below the mark {self.plan.stages[before.stage].mark:g}; raise patience, or "
+                    "set patience: 0 so that it stays."
+                )
+                warnings.warn(text, TrainingWarning, stacklevel=3)
         return new
-
-    def _warn_unpassed(self, at: int, before: Position, after: Position) -> None:
-        """Warn where a seed advances by patience, with no score at its mark."""
-        mark = self.plan.stages[before.stage].mark
-        if after.stage > before.stage and not after.finals[-1] >= mark:
-            text = (
-                f"curriculum: seed {self.seeds[at]} leaves stage {before.stage + 1} by patience, its highest score "
-                f"{after.finals[-1]:g} below the mark {mark:g}; raise patience, or set patience: 0 so that it stays."
-            )
-            warnings.warn(text, TrainingWarning, stacklevel=4)
-
-    def _completed(self, at: int) -> bool:
-        return any(row["seed"] == self.seeds[at] and row["decision"] == "complete" for row in self.log)
 
     def apply(self, source: Collector) -> None:
         """Start worlds and mix batches by the stage of each seed."""
         source.set_stages(torch.tensor([shares(self.plan, stage) for stage in self.stages]), torch.tensor(self.stages))
 
     def rates(self) -> list[float]:
-        """Return the share of the learning rates of each seed."""
         return [learning_rate(self.plan, position) for position in self.positions]
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -413,7 +369,6 @@ class Progression:
         }
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Restore positions."""
         rows = zip(*(state[name].tolist() for name in ("counts", "best", "finals")), strict=True)
         self.positions = [
             Position(**dict(zip(COUNTS, counts, strict=True)), best=best, finals=tuple(finals[: counts[0]]))
@@ -422,7 +377,7 @@ class Progression:
 
 
 def progression(config: Settings, seeds: Sequence[int]) -> Progression | None:
-    """Return the progression of a run with these settings; None without a curriculum."""
+    """Return the progression of a run; None without a curriculum."""
     if config.run.curriculum is None:
         return None
     values = {field.name: config.values[f"eval_{field.name}"] for field in fields(config.env)}

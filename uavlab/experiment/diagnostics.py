@@ -18,8 +18,7 @@ from annotated_types import Ge, Gt, Le
 from uavlab.core.errors import TrainingWarning
 from uavlab.core.registry import Resume, Settings
 from uavlab.core.symptoms import Range, Symptom, Symptoms
-from uavlab.experiment.settings import settings_of
-from uavlab.experiment.validation import fields_of, problems_of, strict_model
+from uavlab.experiment.settings import fields_of, problems_of, settings_of, strict_model
 
 Row = Mapping[str, Any]
 SCORE = "eval/"  # how names of scores begin
@@ -48,8 +47,6 @@ STALE = 10  # scores without a better one, from which on advice is due
 
 
 class Point(NamedTuple):
-    """A value of a curve."""
-
     update: int
     value: float
 
@@ -58,19 +55,15 @@ Curve = Sequence[Point]
 
 
 def seed_values(row: Row, name: str) -> Sequence[float]:
-    """Return a metric of each seed; a row holds a list only where there are several."""
+    """Return a metric of each seed; a row holds a list where there are several."""
     return row.get("each", {}).get(name) or [row[name]]
 
 
-def all_points(rows: Sequence[Row], name: str, seed: int) -> list[Point]:
-    """Return the values of a metric for a seed where it was recorded; one that all seeds share has one value."""
+def curve_of(rows: Sequence[Row], name: str, seed: int, finite: bool = True) -> list[Point]:
+    """Return the values of a metric for a seed, one for all where seeds share it; none for an empty name."""
     recorded = [(row["update"], seed_values(row, name)) for row in rows if name in row]
-    return [Point(update, values[min(seed, len(values) - 1)]) for update, values in recorded]
-
-
-def curve_of(rows: Sequence[Row], name: str, seed: int) -> Curve:
-    """Return the finite values of a metric for a seed; none for an empty name."""
-    return [point for point in all_points(rows, name, seed) if math.isfinite(point.value)]
+    points = [Point(update, values[min(seed, len(values) - 1)]) for update, values in recorded]
+    return [point for point in points if math.isfinite(point.value) or not finite]
 
 
 def is_scored(row: Row) -> bool:
@@ -81,8 +74,7 @@ def is_scored(row: Row) -> bool:
 class Alarm:
     """A limit of one figure: one of ``above``, ``below``, ``rise`` and ``fall`` is set.
 
-    ``rise`` and ``fall`` are relative to the rows before those that are judged. Rows of former stages of a curriculum
-    are left out, where figures differ for good reason.
+    ``rise`` and ``fall`` are relative to the rows before, without those of former stages of a curriculum.
 
     Attributes:
         figure: Name in the rows of metrics, such as ``critic_loss`` or ``eval/completion``.
@@ -106,7 +98,6 @@ class Alarm:
 
     @property
     def relative(self) -> bool:
-        """Whether the limit is a number of deviations."""
         return self.rise is not None or self.fall is not None
 
     @property
@@ -117,12 +108,11 @@ class Alarm:
     @property
     def limit(self) -> float:
         """The value, or the number of deviations with its sign, that a figure may reach."""
-        (name,) = (name for name in LIMITS if getattr(self, name) is not None)
-        return self.sign * getattr(self, name) if self.relative else getattr(self, name)
+        (limit,) = (value for name in LIMITS if (value := getattr(self, name)) is not None)
+        return self.sign * limit if self.relative else limit
 
 
 def alarm_problems(tables: Sequence[Mapping[str, Any]] | None) -> list[str]:
-    """Return what is wrong with the setting ``alarms``."""
     problems = []
     for number, table in enumerate(tables or [], 1):
         texts = problems_of(strict_model(fields_of(Alarm)), table)
@@ -138,32 +128,32 @@ def check_alarms(rows: Sequence[Row], config: Settings, since: Sequence[int]) ->
 
     With the first row that holds scores, warn of alarms whose figure no row holds.
     """
-    alarms, found, stop = [Alarm(**table) for table in config.run.alarms or ()], [], False
+    alarms, found, texts, stop = [Alarm(**table) for table in config.run.alarms or ()], [], [], False
     if alarms and is_scored(rows[-1]) and not any(map(is_scored, rows[:-1])):
         known = {name for row in rows for name in row}
-        for number, alarm in enumerate(alarms, 1):
-            if alarm.figure not in known:
-                text = f"alarm {number}: no row has {alarm.figure!r} so far; rows have {', '.join(sorted(known))}"
-                warnings.warn(text, TrainingWarning, stacklevel=3)
+        lost = [(number, alarm.figure) for number, alarm in enumerate(alarms, 1) if alarm.figure not in known]
+        has = ", ".join(sorted(known))
+        texts += [f"alarm {number}: no row has {figure!r} so far; rows have {has}" for number, figure in lost]
     for alarm in alarms:
         if text := went_off(alarm, rows, since):
             found.append({"update": rows[-1]["update"], "text": text})
             stop = stop or alarm.stop
-            warnings.warn(f"alarm: {text}{'; the run ends' if alarm.stop else ''}", TrainingWarning, stacklevel=3)
+            texts.append(f"alarm: {text}{'; the run ends' if alarm.stop else ''}")
+    for text in texts:
+        warnings.warn(text, TrainingWarning, stacklevel=3)
     return found, stop
 
 
 def went_off(alarm: Alarm, rows: Sequence[Row], since: Sequence[int] = ()) -> str:
     """Return why an alarm goes off with the last row; empty if it does not, or already did.
 
-    Each of several seeds is judged by its own figures; a figure that is not a number is beyond every limit. ``since``
-    holds the update at which each seed came to its stage; ``rise`` and ``fall`` compare with no row up to then.
+    Each seed is judged alone; ``rise`` and ``fall`` compare with no row before it came to its stage (``since``).
     """
     if not rows or alarm.figure not in rows[-1]:
         return ""
     seeds = len(seed_values(rows[-1], alarm.figure))
     for seed in range(seeds):
-        points = all_points(rows, alarm.figure, seed)
+        points = curve_of(rows, alarm.figure, seed, finite=False)
         if alarm.relative and seed < len(since):
             points = [point for point in points if point.update > since[seed]]
         values = [point.value for point in points]
@@ -177,13 +167,10 @@ def went_off(alarm: Alarm, rows: Sequence[Row], since: Sequence[int] = ()) -> st
 def is_beyond(alarm: Alarm, values: Sequence[float]) -> bool:
     """Return whether the last values of a seed are all beyond the limit of an alarm."""
     recent, before = _recent_and_before(alarm, values)
-    if len(recent) < alarm.rows:
+    if len(recent) < alarm.rows or (alarm.relative and sum(map(math.isfinite, before)) < FEWEST):
         return False
-    if alarm.relative:
-        if sum(map(math.isfinite, before)) < FEWEST:
-            return False
-        recent = [deviations(value, before) for value in recent]
-    return not any(alarm.sign * value <= alarm.sign * alarm.limit for value in recent)  # what is no number is beyond
+    distances = [deviations(value, before) for value in recent] if alarm.relative else recent
+    return not any(alarm.sign * value <= alarm.sign * alarm.limit for value in distances)  # what is no number is beyond
 
 
 def _recent_and_before(alarm: Alarm, values: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
@@ -192,18 +179,16 @@ def _recent_and_before(alarm: Alarm, values: Sequence[float]) -> tuple[Sequence[
 
 def _distance(alarm: Alarm, values: Sequence[float]) -> str:
     """Return in words what the last value is beyond."""
-    side = "above" if alarm.sign > 0 else "below"
+    side, (_, before) = "above" if alarm.sign > 0 else "below", _recent_and_before(alarm, values)
     if not alarm.relative:
         return f"{side} {alarm.limit:g}"
-    _, before = _recent_and_before(alarm, values)
     return f"{abs(deviations(values[-1], before)):.3g} deviations {side} the {len(before)} rows before"
 
 
 def deviations(value: float, before: Sequence[float]) -> float:
-    """Return the robust z-score of a value: its distance from the median of others, in robust standard deviations.
+    """Return the robust z-score of a value: its distance from the median of others that are finite, in deviations.
 
-    A deviation is the median distance from the median over 0.6745, and at least 1 % of the median. Where that is 0,
-    so is the score. Only finite values count.
+    A deviation is the median distance from the median over 0.6745, at least 1 % of the median; if it is 0, so is z.
 
     Source:
         Iglewicz and Hoaglin 1993, "How to Detect and Handle Outliers".
@@ -279,13 +264,12 @@ def advice(symptom: Symptom, config: Settings) -> str:
 def parse(listed: Any, last: float = math.inf) -> list[Finding]:
     """Return the findings that ``run.json`` lists, up to update ``last``; what is damaged is left out."""
     entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
-    complete = [Finding(entry["symptom"], entry["update"], entry["text"]) for entry in entries if entry.keys() >= KEYS]
-    return [finding for finding in complete if _is_intact(finding) and finding.update <= last]
-
-
-def _is_intact(finding: Finding) -> bool:
-    known = isinstance(finding.symptom, str) and finding.symptom in RULES
-    return known and type(finding.update) is int and isinstance(finding.text, str)
+    known = [
+        Finding(e["symptom"], e["update"], e["text"])
+        for e in entries
+        if e.get("symptom") in [*RULES] and e.keys() >= KEYS
+    ]
+    return [each for each in known if type(each.update) is int and each.update <= last and isinstance(each.text, str)]
 
 
 def target_high(seed: Seed) -> str:
@@ -300,10 +284,7 @@ def target_high(seed: Seed) -> str:
 
 
 def entropy_high(seed: Seed) -> str:
-    """Return what is wrong if the entropy was near its maximum throughout the later half of the run so far.
-
-    Where the learner aims at no less, that is the symptom.
-    """
+    """Return what is wrong if the entropy was near its maximum throughout the later half, unless that is the aim."""
     late = [point for point in seed.entropy if 2 * point.update >= seed.entropy[-1].update]
     if seed.range is None or seed.share < HALF or len(seed.score) < FEW or len(late) < ROWS or target_high(seed):
         return ""
@@ -336,17 +317,15 @@ def entropy_low(seed: Seed) -> str:
 
 
 def loss_grows(seed: Seed) -> str:
-    """Return what is wrong if the loss grew by orders, quarter by quarter, after the first fifth of the run so far.
-
-    A loss that grows with score or returns is no symptom: better policies earn more, and errors grow with values.
-    """
+    """Return what is wrong if the loss grew by orders, quarter by quarter, after the first fifth of the run so far."""
     late = [point for point in seed.loss if 5 * point.update >= seed.loss[-1].update]
     if len(late) < 2 * ROWS or len(seed.score) < FEW:
         return ""
     first, *_, last = quarterly = levels(late)
     early = max((point.value for point in seed.loss[: -len(late)]), default=0.0)
     steady = first > 0 and all(after >= PACE * before for before, after in pairwise(quarterly))
-    better = any(change > NOISE for gain in _gains(seed) for change in gain[-2:])  # the last quarter, and the trend
+    # Better policies earn more, and errors grow with values: here by the last quarter, and the trend.
+    better = any(change > NOISE for gain in _gains(seed) for change in gain[-2:])
     if not steady or last < max(GROWTH * first, early) or better:
         return ""
     return (
@@ -358,8 +337,7 @@ def loss_grows(seed: Seed) -> str:
 def scores_still(seed: Seed) -> str:
     """Return what is wrong if no figure of many evaluations moved: all are equal, or within noise of the first ones.
 
-    Within noise alone is no symptom of a policy that changed, which may have learned before its first score. So its
-    entropy must be as it was; where a learner has none, figures must be equal.
+    A policy that changed may have learned before its first score; so within noise its entropy must be as it was.
     """
     count, values = len(seed.score), [point.value for point in seed.score]
     if count < MANY:
@@ -395,14 +373,12 @@ def levels(curve: Curve) -> list[float]:
 
 
 def changes(curve: Curve) -> list[float]:
-    """Return how a curve changes, in units of its noise; up to ``NOISE`` it may be chance.
+    """Return how a curve of at least four points changes, in units of its noise; up to ``NOISE`` it may be chance.
 
     These are differences of each later quarter from the first value, which is noisier than a median and counts less; of
-    each later quarter from the first one; and the trend, the correlation with time.
-
-    Noise is a standard deviation, by medians of two kinds of distances: of values from their quarter's median, and
-    between neighbours, over the square root of 2. The first is too small for few values, the second for smooth curves.
-    Fewer than four points return nothing.
+    each later quarter from the first one; and the trend, the correlation with time. Noise is the larger one of two
+    standard deviations, by median distances of values from their quarter's median, which is too small for few values,
+    and between neighbours, over the square root of 2, which is too small for smooth curves.
     """
     if len(curve) < 4:
         return []
@@ -417,18 +393,14 @@ def changes(curve: Curve) -> list[float]:
 
 
 def _gains(seed: Seed) -> list[list[float]]:
-    """Return the changes of what rises where a policy becomes better: score, and returns of evaluations and training.
-
-    The first value of training is that of an untrained policy, so a run that learned before its first score has risen.
-    """
+    """Return the changes of what rises with a better policy: score, and returns of evaluations and training."""
     return [changes(curve) for curve in (seed.score, seed.figures.get(f"{SCORE}return", ()), seed.returns)]
 
 
 def _as_random_as_before(seed: Seed) -> bool:
     if seed.range is None or len(seed.entropy) < ROWS:
         return False
-    first, last = seed.entropy[0].value, median(point.value for point in quarters(seed.entropy)[-1])
-    return abs(last - first) <= SAME * abs(seed.range.high)
+    return abs(levels(seed.entropy)[-1] - seed.entropy[0].value) <= SAME * abs(seed.range.high)
 
 
 def _seeds(rows: Sequence[Row], config: Settings) -> Iterator[Seed]:
@@ -469,14 +441,20 @@ def progress_report(run: Any, since: int) -> str:
     rows, length, config = run.recorder.rows, run.number - since, run.config
     before = [row for row in rows if since - length < row["update"] <= since]
     after = [row for row in rows if row["update"] > since]
-    amount, unit = config.task.collector.data_per_update(config)
+    watch, (amount, unit) = config.task.algorithm.symptoms, config.task.collector.data_per_update(config)
+    watched = [watch.returns, watch.loss, watch.entropy.metric if watch.entropy else ""]
+    names = [*(f"{SCORE}{name}" for name in config.evaluation.score), *filter(None, watched)]
     target = f" of {config.run.updates}" if config.run.updates else ""
     rate = f", {amount * run.number / run.seconds:,.0f} {unit}/s" if run.seconds else ""
+    pairs = zip(run.best_score.tolist(), run.best_team.updates[:, 0].tolist(), strict=True)
+    highest = [f"{score:.4g} at update {update}" for score, update in pairs if score > -math.inf]
+    stale = f", scored {run.parts.evals_since_best} times since" if run.parts.evals_since_best else ""
+    scores = f"highest of {sum(map(is_scored, rows))} scores in training {', '.join(highest)}{stale}"
     return "; ".join(
         [
             f"update {run.number}{target}, {run.seconds / 60:.1f} min{rate}",
-            *median_changes(before, after, _watched_metrics(run)),
-            _highest_scores(run),
+            *median_changes(before, after, names),
+            scores if highest else "no score yet",
             *_suggestions(run),
             *(f"alarm at update {alarm['update']}: {alarm['text']}" for alarm in run.alarms if alarm["update"] > since),
             *(f"symptom since update {finding.update}: {finding.symptom}" for finding in run.symptoms),
@@ -485,35 +463,13 @@ def progress_report(run: Any, since: int) -> str:
 
 
 def median_changes(before: Sequence[Row], after: Sequence[Row], names: Sequence[str]) -> list[str]:
-    """Return how the median of each metric moved from some rows to others; metrics without a value are left out.
-
-    >>> median_changes([{"loss": 4.0}], [{"loss": 1.0}, {"loss": 3.0}, {"loss": 2.0}], ["loss", "kl"])
-    ['loss 4 -> 2']
-    """
+    """Return how the median of each metric moved from some rows to others; metrics without a value are left out."""
     texts = []
     for name in names:
         old, new = ([row[name] for row in rows if name in row] for rows in (before, after))
         if new:
             texts.append(f"{name} " + (f"{median(old):.4g} -> " if old else "") + f"{median(new):.4g}")
     return texts
-
-
-def _watched_metrics(run: Any) -> list[str]:
-    """Return the metrics of the score, and those that the learner watches."""
-    watch = run.config.task.algorithm.symptoms
-    watched = [watch.returns, watch.loss, watch.entropy.metric if watch.entropy else ""]
-    return [*(f"{SCORE}{name}" for name in run.config.evaluation.score), *filter(None, watched)]
-
-
-def _highest_scores(run: Any) -> str:
-    scored = [
-        f"{score:.4g} at update {update}"
-        for score, update in zip(run.best_score.tolist(), run.best_team.updates[:, 0].tolist(), strict=True)
-        if score > float("-inf")
-    ]
-    stale = f", scored {run.parts.evals_since_best} times since" if run.parts.evals_since_best else ""
-    count = sum(is_scored(row) for row in run.recorder.rows)
-    return f"highest of {count} scores in training {', '.join(scored)}{stale}" if scored else "no score yet"
 
 
 def _suggestions(run: Any) -> list[str]:

@@ -27,7 +27,7 @@ from torch.fx.passes.dialect.common.cse_pass import CSEPass
 from uavlab.core.errors import ConfigError
 from uavlab.core.extras import require
 from uavlab.core.installation import VERSION
-from uavlab.core.portable import Layers, Signal, Signals, with_memory
+from uavlab.core.portable import Layers, Signals, with_memory
 from uavlab.core.types import EnvSpec
 from uavlab.experiment import policy
 from uavlab.experiment.policy import TrainedPolicy
@@ -58,13 +58,12 @@ class PolicyModule(nn.Module):
         load: Callable[[Float[Tensor, "1 K P"]], Any],
         call: Outputs,
     ) -> None:
-        """Split ``parameters`` by ``layers``; ``load`` returns a policy of parameters, ``call`` its outputs."""
+        """Split parameters by layers; ``load`` returns a policy of parameters, ``call`` its outputs."""
         super().__init__()
         self.networks = nn.ModuleList(_split(row, layers) for row in parameters if layers)
         self.fixed, self.load, self.call = None if layers else load(parameters[None]), load, call
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Return the outputs of a batch."""
         if self.fixed is not None:
             return self.call(self.fixed, *inputs)
         rows = [torch.cat([part.flatten() for part in network.parameters()]) for network in self.networks]
@@ -85,7 +84,7 @@ def _split(row: Float[Tensor, " P"], layers: Layers) -> nn.Module:
 
 
 def export(trained: TrainedPolicy, out: Path, seed_index: int = 0, agent: int | None = None) -> Path:
-    """Write a file that runs without uavlab, or a folder for ``load`` if the name has no suffix, and return it."""
+    """Write a file that runs without uavlab, or a folder for ``load`` if the name has no suffix; return it."""
     if out.suffix:
         return export_policy(trained, out, seed_index, agent)
     if seed_index or agent is not None:
@@ -94,17 +93,11 @@ def export(trained: TrainedPolicy, out: Path, seed_index: int = 0, agent: int | 
 
 
 def export_policy(trained: TrainedPolicy, file: Path, seed_index: int = 0, agent: int | None = None) -> Path:
-    """Write the policy of one seed to a new file, ``.pt2`` or ``.onnx``, and return the file.
+    """Write the policy of one seed, for a team or for one ``agent``, to a new file, ``.pt2`` or ``.onnx``; return it.
 
     Its inputs are observations and noise, its outputs the mean and the sampled action, or the likeliest and the sampled
-    move; of a forecaster, a window, means and standard deviations. The batch may have any size.
-
-    Args:
-        trained: The policy.
-        file: The new file; ``FILE.json`` is written beside it.
-        seed_index: Number of the seed among those of the run.
-        agent: Number of an agent, which becomes a team of one; None exports the whole team. Where agents choose moves
-            in turn, the caller of a team of one closes the moves to cells that others chose.
+    move; of a forecaster, a window, means and standard deviations. The batch may have any size. Where agents choose
+    moves in turn, the caller of one agent closes the moves to cells that others chose.
     """
     beside = file.with_name(f"{file.name}.json")
     _require_possible(trained, file, beside, seed_index)
@@ -120,7 +113,9 @@ def export_policy(trained: TrainedPolicy, file: Path, seed_index: int = 0, agent
     def load(rows: Float[Tensor, "1 K P"]) -> Any:
         return algorithm.load_policy(config.learner, before, team, rows)
 
-    call = partial(_call_by_name, portable.call, tuple(inputs))
+    def call(policy: Any, *given: Tensor) -> tuple[Tensor, ...]:
+        return portable.call(policy, **dict(zip(inputs, given, strict=True)))
+
     policy = partial(call, load(parameters[None]))
     module = PolicyModule(parameters, portable.layers(config.learner, before), load, call)
     versions = {"uavlab": VERSION, "torch": torch.__version__}
@@ -131,7 +126,9 @@ def export_policy(trained: TrainedPolicy, file: Path, seed_index: int = 0, agent
                 content, run = _to_onnx(program, inputs, outputs)
                 versions |= {name: import_module(name).__version__ for name in ONNX}
             else:
-                content, run = _to_pt2(program)
+                buffer = io.BytesIO()
+                torch.export.save(program, buffer)
+                content, run = buffer.getvalue(), program.module()
             _compare(run, policy, inputs, outputs)
     except Exception as error:  # the exporters raise errors of many classes
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -143,8 +140,8 @@ def export_policy(trained: TrainedPolicy, file: Path, seed_index: int = 0, agent
         "file": file.name,
         "load": _loading(file, inputs, outputs),
         "sha256": hashlib.sha256(content).hexdigest(),
-        "inputs": [_describe(name, signal) for name, signal in inputs.items()],
-        "outputs": [_describe(name, signal) for name, signal in outputs.items()],
+        "inputs": _describe(inputs),
+        "outputs": _describe(outputs),
         "parameters": {name: list(part.shape) for name, part in program.state_dict.items()},
         "team": asdict(team) if isinstance(team, EnvSpec) else list(team),
         "agent": agent,
@@ -186,10 +183,6 @@ def _team_of_one(before: Any, team: Any, networks: int, agent: int) -> tuple[Env
     return before, replace(team, agents=1, groups=(label,), parts=tuple(parts[agent : agent + 1]))
 
 
-def _call_by_name(call: Outputs, names: tuple[str, ...], policy: Any, *inputs: Tensor) -> tuple[Tensor, ...]:
-    return call(policy, **dict(zip(names, inputs, strict=True)))
-
-
 def _trace(module: nn.Module, inputs: Signals) -> torch.export.ExportedProgram:
     """Export a module for batches of any size; what both outputs need is computed once."""
     example = _sample(inputs, TRACED)
@@ -228,12 +221,6 @@ def _sample(inputs: Signals, batch: int) -> tuple[Tensor, ...]:
     return tuple(signal.sample(batch, generator) for signal in inputs.values())
 
 
-def _to_pt2(program: torch.export.ExportedProgram) -> tuple[bytes, Outputs]:
-    buffer = io.BytesIO()
-    torch.export.save(program, buffer)
-    return buffer.getvalue(), program.module()
-
-
 def _to_onnx(program: torch.export.ExportedProgram, inputs: Signals, outputs: Signals) -> tuple[bytes, Outputs]:
     from onnxruntime import InferenceSession  # late: optional
 
@@ -263,18 +250,22 @@ def _quiet() -> Iterator[None]:
         logging.disable(level)
 
 
-def _describe(name: str, signal: Signal) -> dict[str, Any]:
-    kind = str(signal.dtype).removeprefix("torch.")
-    given = {key: value for key, value in vars(signal).items() if key not in ("axes", "dtype")}
-    return {"name": name, "axes": ["batch", *signal.axes], "shape": ["batch", *signal.shape], "type": kind, **given}
+def _describe(signals: Signals) -> list[dict[str, Any]]:
+    rows = []
+    for name, signal in signals.items():
+        given = {key: value for key, value in vars(signal).items() if key not in ("axes", "dtype")}
+        row = {"name": name, "axes": ["batch", *signal.axes], "shape": ["batch", *signal.shape]}
+        rows.append({**row, "type": str(signal.dtype).removeprefix("torch."), **given})
+    return rows
 
 
 def _loading(file: Path, inputs: Signals, outputs: Signals) -> str:
     """Return a line that runs the file: on tensors, or with ONNX on arrays, which bear the names of the inputs."""
+    run = f"torch.export.load({file.name!r}).module()({', '.join(inputs)})"
     if file.suffix == ".onnx":
         given = ", ".join(f'"{name}": {name}' for name in inputs)
-        return f"{', '.join(outputs)} = onnxruntime.InferenceSession({file.name!r}).run(None, {{{given}}})"
-    return f"{', '.join(outputs)} = torch.export.load({file.name!r}).module()({', '.join(inputs)})"
+        run = f"onnxruntime.InferenceSession({file.name!r}).run(None, {{{given}}})"
+    return f"{', '.join(outputs)} = {run}"
 
 
 def _origin(trained: TrainedPolicy, seed_index: int, parameters: Float[Tensor, "K P"]) -> dict[str, Any]:

@@ -1,21 +1,30 @@
-"""Search for sizes that suit this machine: worlds at the knee of their throughput, and the largest batch that fits."""
+"""What suits this machine: worlds at the knee of their throughput, the largest batch that fits, and how long it takes.
+
+All is measured by some updates and steps of a run that writes nothing, and leaves global random numbers as they are.
+"""
 
 import math
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial
+from statistics import mean, median
 from typing import Any
 
 from torch import Tensor
 
 from uavlab.core.errors import ConfigError, ResourceError
-from uavlab.core.rng import same_random_state
+from uavlab.core.rng import Streams, same_random_state
 from uavlab.core.text import quote
+from uavlab.evaluation import simulate
 from uavlab.experiment import build
-from uavlab.experiment.config import Config, configure
+from uavlab.experiment.config import Config, RunConfig, configure
 from uavlab.experiment.sizes import MOST, Say, sweep_worlds, trial_limit
+from uavlab.learners.learner import Learner
 from uavlab.profiling.batch_size import BatchSearch, fits, largest_batch
+from uavlab.profiling.timing import time_steps
+from uavlab.runtime.runtime import Runtime
 from uavlab.training import training
 
 MARGIN = 0.1  # share of worlds and rows that is left free
@@ -24,6 +33,10 @@ LEAST = 8  # rows of a batch, where so few are allowed
 PASSES = ("epochs", "passes", "actor_passes")  # settings that change how long an update takes, not its memory
 SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?) ?(?:([kMGT]|[KMGT]i)?B)?", re.ASCII)
 UNITS = {"k": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+MOST_STEPS = 300  # measured for an estimate
+TIMES = ((86_400, "days"), (3_600, "hours"), (60, "minutes"), (1, "seconds"))
+ENOUGH = 1.5  # of a unit of time, below which the next smaller one is written
+LONG = 5  # s of warm-up, of which the text speaks
 
 
 @dataclass
@@ -47,11 +60,9 @@ class Fit:
     lines: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        """Return the lines."""
         return "\n".join(self.lines)
 
     def note(self, line: str) -> None:
-        """Add a line."""
         self.lines.append(line)
         self.say(line)
 
@@ -69,11 +80,10 @@ def fit(
     margin: float = MARGIN,
     say: Say = lambda line: None,
 ) -> Fit:
-    """Measure the number of worlds at the knee of their throughput, and search for the largest batch with them.
+    """Measure the worlds at the knee of their throughput, then the largest batch with them; see ``uavlab.fit``.
 
-    The arguments are those of ``uavlab.fit``; ``say`` is called with each line as soon as it is known. Each trial
-    builds the run anew; memory is tried by two whole updates, with one pass each. What is larger by the margin has to
-    fit. Global random numbers stay as they are.
+    ``say`` is called with each line. Memory is tried by two whole updates of a new run, with one pass each; what is
+    larger by the margin has to fit.
     """
     limit = trial_limit(build.runtime(config.run).device) if memory is None else parse_memory(memory)
     result = Fit(say)
@@ -117,10 +127,7 @@ def largest(
     tolerance: float = 0.0,
     on_trial: Callable[[int, bool], object] = lambda value, good: None,
 ) -> BatchSearch:
-    """Return the largest value of a setting with which full updates fit, and the trials; see ``largest_batch``.
-
-    Each trial builds the run anew, with few random steps, and makes two updates.
-    """
+    """Return the largest value of a setting with which full updates fit, and the trials; see ``largest_batch``."""
     configure(config.preset, config.values, {setting: high})  # before any trial
     return largest_batch(
         lambda value: _updates(config, {setting: value}), low, high, margin, budget, tolerance, on_trial
@@ -164,8 +171,7 @@ def _fit_minibatches(config: Config, budget: int | None, margin: float, result: 
     result.settings["minibatches"] = count
 
 
-def _more(value: int, margin: float) -> int:
-    """Return the number that must fit, so that a value leaves the margin free."""
+def _more(value: int, margin: float) -> int:  # what must fit, so that a value leaves the margin free
     return math.ceil(value / (1 - margin))
 
 
@@ -210,3 +216,82 @@ def _tensor_bytes(tree: Any) -> int:
     if isinstance(tree, Tensor):
         return tree.nbytes
     return sum(_tensor_bytes(getattr(tree, field.name)) for field in fields(tree)) if is_dataclass(tree) else 0
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What was measured of a run."""
+
+    measured: int  # updates
+    seconds: float  # that these took
+    size: str  # of these updates, such as ``4 of 16 worlds``; empty if they were like those of the run
+    update_s: float  # typical time of an update
+    warm_up_s: float  # time of building, compiling and all else that is done once
+    score_s: float | None  # time of one score; None if it was not measured
+    apart: str  # what is not in an estimate
+
+    def estimate(self, run: RunConfig) -> "Estimate":
+        """Return how long a run of this pace takes to its target of updates or minutes."""
+        update_s = self.update_s + (self.score_s or 0) / run.evaluate_every
+        limit = math.inf if run.minutes is None else max(1, math.ceil((60 * run.minutes - self.warm_up_s) / update_s))
+        updates = int(min(limit, run.updates or math.inf))
+        minutes = round((self.warm_up_s + update_s * updates) / 60, 3)
+        return Estimate(**vars(self), minutes=minutes, updates=updates, most=run.patience is not None)
+
+
+@dataclass(frozen=True)
+class Estimate(Pace):
+    """How long a run will take here."""
+
+    minutes: float  # of training, with scores and all warm-up
+    updates: int  # that the run will make
+    most: bool  # the run may end earlier, because it has a ``patience``
+
+    def __str__(self) -> str:
+        what = f"{'at most ' * self.most}about {_duration(60 * self.minutes)} here for {self.updates:,} updates"
+        warm_up = f", with {_duration(self.warm_up_s)} of warm-up" if self.warm_up_s >= LONG else ""
+        how = f", from {self.measured} in {self.seconds:.1f} s" + (f" with {self.size}" if self.size else "")
+        return what + warm_up + how + (f"; apart from {self.apart}" if self.apart else "")
+
+
+def measure(config: Config, enough_s: float = 4.0) -> Pace:
+    """Measure some updates of a run, for ``enough_s`` seconds after the first one, and a score for half as long."""
+    trial = config.task.collector.trial(config)
+    with same_random_state(), build.enough_memory():
+        began = time.perf_counter()
+        rt, rng, learner, source = build.assemble(trial.config)
+        with rt.scope():
+            steps = training(source, learner, rng, rt, 0, config.run.updates or 10**9)
+            seconds = _time_steps(steps, rt, began, enough_s)
+            scored = config.task.evaluation.flies
+            first_step, score = _score_seconds(config, learner, rng, rt, enough_s / 2) if scored else (0.0, None)
+    rest = seconds[1:] or seconds
+    update_s = _typical(rest, rt.toggles.interval * rt.toggles.ratio)
+    warm_up = max(0.0, sum(seconds) - update_s * len(seconds)) + first_step
+    return Pace(len(rest), sum(rest), trial.size, trial.times * update_s, warm_up, score, trial.apart)
+
+
+def _time_steps(steps: Iterator[object], rt: Runtime, began: float, enough_s: float) -> list[float]:
+    """Return the time of the first step since ``began``, and of each later step (s)."""
+    time_steps(steps, rt.device, 0.0)
+    return [time.perf_counter() - began, *time_steps(steps, rt.device, enough_s, most=MOST_STEPS)]
+
+
+def _score_seconds(config: Config, learner: Learner, rng: Streams, rt: Runtime, enough_s: float) -> tuple[float, float]:
+    """Return the time of the first step of a score, and of a score in which no episode ends early (s)."""
+    env, began = config.evaluation, time.perf_counter()
+    policy = learner.policy(env.spec)
+    steps = simulate(env, policy, rng, config.run.evaluate_episodes, stream=build.VALIDATION)
+    first, *rest = _time_steps(steps, rt, began, enough_s)
+    return first, env.spec.horizon * median(rest or [first])
+
+
+def _typical(seconds: Sequence[float], once: int) -> float:
+    """Return the median over rounds of ``once`` updates, of which one waits for steps, of the mean time in a round."""
+    once = min(len(seconds), once)
+    return median(mean(seconds[start : start + once]) for start in range(0, len(seconds) - once + 1, once))
+
+
+def _duration(seconds: float) -> str:
+    size, name = next((unit for unit in TIMES if seconds >= ENOUGH * unit[0]), TIMES[-1])
+    return f"{seconds / size:.2g} {name}" if seconds / size < 99.5 else f"{seconds / size:.0f} {name}"

@@ -17,7 +17,8 @@ from uavlab.experiment.run_state import COMPARISON, Change, RunState
 from uavlab.experiment.schedules import gradient_steps
 from uavlab.profiling.roofline import count_operators
 from uavlab.runtime.runtime import Runtime
-from uavlab.runtime.stage_timer import RECENT, Monitor, memory
+from uavlab.runtime.stage_timer import RECENT, Monitor
+from uavlab.storage.machine import memory
 from uavlab.storage.metrics_log import COUNTS
 
 T = TypeVar("T")
@@ -37,10 +38,7 @@ class Instruments:
         self._counted: tuple[ReferenceType[Runtime] | None, list[int]] = (None, [])  # operators of some updates
 
     def next_update(self, run: RunState, steps: Iterator[T]) -> T:
-        """Make the next update of a run; with a monitor, one of some is timed, and once for each runtime one counted.
-
-        A round of ``interval`` x ``ratio`` updates is counted where they are ``countable``.
-        """
+        """Make the next update; with a monitor, one of some is timed, and once for each runtime a round is counted."""
         monitor, toggles = run.rt.monitor, run.rt.toggles
         if monitor is None:
             return next(steps)
@@ -65,15 +63,12 @@ class Instruments:
         return means | self.read(run.rt) | counts(run) | self.operators(run.rt), seeds
 
     def read(self, rt: Runtime) -> dict[str, float]:
-        """Return what a monitor read since the last call (host sync); without a monitor nothing is measured.
+        """Return what a monitor read since the last call, of the updates that were timed (host sync).
 
-        Returns:
-            By stage, of the updates that were timed: the time of one update (``ms/NAME``, ms), which is the median of
-            the updates in which the stage ran, times the part of updates in which it ran; and its share of the sum of
-            these times (``time/NAME``), so that shares add up to 1. ``load/cpu`` is the time of all threads of this
-            process on processors over the time that passed, so 1 is one core in full use; ``load/gpu`` is the share of
-            time in which the GPU was in use by any process, and ``load/gpu_watts`` its power (W). ``memory/NAME`` is in
-            MiB.
+        ``ms/NAME`` is the time of a stage in one update (ms): the median of the updates in which it ran, times the part
+        of updates in which it ran; ``time/NAME`` its share of the sum of these times. ``load/cpu`` is the time of all
+        threads on processors over the time that passed, so 1 is one core in full use; ``load/gpu`` the share of time in
+        which any process used the GPU, ``load/gpu_watts`` its power (W). ``memory/NAME`` is in MiB.
         """
         if rt.monitor is None:
             return {}
@@ -111,24 +106,18 @@ class Instruments:
 
 
 def cpu_seconds() -> float:
-    """Return the time that all threads of this process spent on processors (s)."""
     times = os.times()
     return times.user + times.system
 
 
 def gpu_load(device: torch.device) -> dict[str, float]:
     """Return the share of the last moments in which a GPU was in use, and its power (W), as NVML reports them."""
-    return {
-        "load/gpu": torch.cuda.utilization(device) / 100,
-        "load/gpu_watts": torch.cuda.power_draw(device) / 1000,
-    }
+    used, milliwatts = torch.cuda.utilization(device), torch.cuda.power_draw(device)
+    return {"load/gpu": used / 100, "load/gpu_watts": milliwatts / 1000}
 
 
 def countable(run: RunState) -> bool:
-    """Return whether operators can be counted now: an interval of the log after the start and the last change.
-
-    Those of compiled code and of graphs are not visible, and a comparison of two settings is not disturbed.
-    """
+    """Return whether operators can be counted: they are visible, an interval of the log after the last change."""
     toggles, last = run.rt.toggles, run.changes[-1] if run.changes else None
     since = last.update if last else 0
     visible = toggles.compile == "off" and toggles.graph == "off" and not (last and last.by == COMPARISON)
@@ -136,10 +125,9 @@ def countable(run: RunState) -> bool:
 
 
 def counts(run: RunState) -> dict[str, float]:
-    """Return how far a run with replay is: rounds, gradient steps and episodes, and updates per episode (host sync).
+    """Return how far a run with replay is: rounds, the most gradient steps of a network, and episodes (host sync).
 
-    Gradient steps are those of the network that has taken the most. Updates per episode are those since the last row
-    over the episodes that ended since: the time of an episode in steps of worlds, over the worlds, times the ratio.
+    Updates per episode are those since the last row over the episodes that ended since.
     """
     if not run.config.task.collector.replay:
         return {}
@@ -167,14 +155,3 @@ def rounds(updates: int, interval: int, ratio: int, changes: Iterable[Change] = 
             total += -(-(end - change.update) // (sizes["interval"] * sizes["ratio"]))
             end, sizes = change.update, {name: change.settings.get(name, (size,))[0] for name, size in sizes.items()}
     return total + -(-end // (sizes["interval"] * sizes["ratio"]))
-
-
-def updates_of(episodes: int, horizon: int, worlds: int = 1, world_steps: int = 1, ratio: int = 1) -> int:
-    """Return the updates in which the worlds of a run play episodes of ``horizon`` steps to their end.
-
-    Devices that share an update do not multiply them: each makes all of them, on rows of its own.
-
-    >>> updates_of(6250, 200), updates_of(6250, 200, worlds=64, ratio=64)
-    (1250000, 1250048)
-    """
-    return -(-episodes * horizon // (worlds * world_steps)) * ratio

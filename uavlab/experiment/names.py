@@ -1,38 +1,173 @@
-"""Presets and runs that a command line names: a mistyped one is refused before torch is imported."""
+"""Names that people write, read without torch: presets, runs, and external environments.
 
+Presets are named settings to start from (``presets.toml``); every environment is also one, with all defaults. A
+mistyped name is refused before torch is imported. External environments have these names:
+
+| name                | what it is                                                                       |
+| ------------------- | -------------------------------------------------------------------------------- |
+| ``gymnasium:ID``    | what ``gymnasium.make`` makes                                                    |
+| ``pettingzoo:MODULE`` | what ``parallel_env`` of a module makes                                        |
+| ``MODULE:FACTORY``, ``FILE.py:FACTORY`` | what a function or class of your own makes: one of either kind |
+
+Arguments of the factory follow, as in ``pettingzoo:mpe2.simple_spread_v3,N=5,continuous_actions=true``.
+"""
+
+import importlib.util
+import json
 import os
 import shlex
-from collections.abc import Mapping
+import sys
+import sysconfig
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from uavlab.core.errors import ConfigError, FileError
+from uavlab.core.extras import require
 from uavlab.core.installation import program
-from uavlab.core.text import quote, require_known, suggest
-from uavlab.experiment.external_names import is_external, require_trusted
-from uavlab.experiment.presets import presets
+from uavlab.core.registry import ENVIRONMENTS, Registry
+from uavlab.core.text import quote, require_known, suggest, yaml_value
 from uavlab.storage.files import json_digest, read_json
 
+FILE = Path(__file__).with_name("presets.toml")
+FORMS = "gymnasium:ID, pettingzoo:MODULE, MODULE:FACTORY or FILE.py:FACTORY, then ,ARGUMENT=VALUE"
+PACKAGES = {"gymnasium": ("gymnasium",), "pettingzoo": ("gymnasium", "pettingzoo"), "factory": ("gymnasium",)}
 DIGEST = "sha256"  # in config.json: of the rest of it
 MAX_LISTED = 5  # runs in one message
+LONGEST = 1000  # characters of the name of an external environment
+Scalar = bool | int | float | str | None
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Settings that differ from the defaults, and one line on their purpose."""
+
+    env: str
+    about: str
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+PRESETS: Registry[Preset] = Registry("preset")
+
+for name, table in tomllib.loads(FILE.read_text(encoding="utf-8")).items():
+    base = PRESETS[table.pop("base")] if "base" in table else Preset("", "")
+    env, about = table.pop("env", base.env), table.pop("about")
+    if "minutes" in table:
+        table.setdefault("updates", None)
+    PRESETS.register(name, Preset(env, about, {**base.values, **table}))
+
+
+def presets() -> dict[str, Preset]:
+    """Return all presets by name, with one of all defaults for each registered environment."""
+    plain = {name: Preset(name, f"{env} with its defaults.") for name, env in ENVIRONMENTS.items()}
+    return {**PRESETS, **{name: preset for name, preset in plain.items() if name not in PRESETS}}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where an external environment comes from."""
+
+    name: str  # the whole one
+    kind: str  # ``gymnasium``, ``pettingzoo`` or ``factory``
+    target: str  # the id, or the module or file
+    factory: str = ""  # what is called; empty for ``gymnasium``
+    arguments: Mapping[str, Scalar] = field(default_factory=dict)  # of the call
+
+
+def is_external(name: Any) -> bool:
+    return isinstance(name, str) and ":" in name
+
+
+def parse_external(name: str) -> Origin:
+    """Return where an environment comes from; nothing is imported."""
+    if len(name) > LONGEST:
+        problem = f"{quote(name)}: {len(name):,} characters; expected at most {LONGEST:,}"
+        raise ConfigError(f"{problem}: let a function of your own hold the arguments.")
+    head, *pairs = name.split(",")
+    scheme, _, rest = head.partition(":")
+    kind = scheme if scheme in PACKAGES else "factory"
+    target, _, factory = (rest, "", "") if kind == "gymnasium" else (rest, "", "parallel_env")
+    if kind == "factory":
+        target, _, factory = head.rpartition(":")
+    if not target or (kind == "factory" and not factory):
+        raise ConfigError(f"{quote(name)}: expected {FORMS}.")
+    arguments = dict(_argument(name, pair) for pair in pairs)
+    require("external", name, *PACKAGES[kind])
+    return Origin(name, kind, target, factory, arguments)
+
+
+def _argument(name: str, pair: str) -> tuple[str, Scalar]:
+    key, sign, text = pair.partition("=")
+    if not sign or not key.isidentifier():
+        raise ConfigError(f"{quote(name)}: got {quote(pair)} after a comma; expected ARGUMENT=VALUE.")
+    value = yaml_value(text, f"{quote(name)}: {key}")
+    if not isinstance(value, Scalar):
+        raise ConfigError(f"{quote(name)}: {key} is {quote(value)}; expected a number, a text, true, false or null.")
+    return key, value
+
+
+def compose(target: str | Callable[..., Any], arguments: Mapping[str, Any]) -> str:
+    """Return the name of an environment with arguments; a function or class stands for ``MODULE:FACTORY``."""
+    texts = {k: json.dumps(v) if v is None or isinstance(v, bool) else str(v) for k, v in arguments.items()}
+    name = ",".join([target if isinstance(target, str) else _place(target), *map("=".join, texts.items())])
+    if not is_external(name):
+        raise ConfigError(f"external: got {quote(name)}; expected {FORMS}.")
+    if any("," in text for text in texts.values()):
+        raise ConfigError(f"external: got {quote(dict(arguments))}; expected values without commas.")
+    return name
+
+
+def _place(factory: Callable[..., Any]) -> str:
+    module, own = getattr(factory, "__module__", ""), getattr(factory, "__qualname__", "")
+    if module == "__main__":
+        module = getattr(sys.modules["__main__"], "__file__", "")
+    if not module or not own or "<" in own:
+        raise ConfigError(
+            f"external: {quote(factory)} is in no file, so no other process can make it; write it to a file, such as "
+            "mine.py by %%writefile mine.py in a notebook, and name mine.py:FACTORY."
+        )
+    return f"{module}:{own}"
+
+
+def require_trusted(folder: Path, name: str) -> None:
+    """Raise if a run's folder names code that a file must not start: other than of installed environments."""
+    if not is_installed(name):
+        own = quote(name)
+        raise ConfigError(
+            f"{folder}: trained on {own}, code that a run's folder must not start by itself; if you trust it, "
+            f"run `{program()} --env {shlex.quote(name)} COMMAND ...`, or ul.external({own}) in Python first."
+        )
+
+
+def trust_option(name: str) -> list[str]:
+    """Return the option that lets a command start the environment of a run; empty where it needs none."""
+    return ["--env", name] if is_external(name) and not is_installed(name) else []
+
+
+def is_installed(name: str) -> bool:
+    """Return whether an external environment is of a package that lies where packages are installed."""
+    origin = parse_external(name)
+    if origin.kind == "factory":
+        return False
+    if origin.kind == "gymnasium" and ":" not in origin.target:
+        return True  # an id of gymnasium's own
+    spec = importlib.util.find_spec(origin.target.partition(":")[0].partition(".")[0])
+    homes = [Path(sysconfig.get_path(key)).resolve() for key in ("purelib", "platlib")]
+    return spec is not None and spec.origin is not None and any(h in Path(spec.origin).resolve().parents for h in homes)
 
 
 def require_names(given: Mapping[str, Any]) -> None:
-    """Refuse unknown names among the parameters of a command.
+    """Refuse unknown names among the parameters of a command: ``preset``, ``run`` or ``runs``.
 
-    Args:
-        given: Parameters by name: ``preset``, ``run`` or ``runs``, ``plan`` (a baseline; ``runs`` are presets then),
-            ``plans`` (baselines; ``runs`` may be presets then); others are ignored.
+    With ``plan`` (a baseline) ``runs`` are presets, with ``plans`` they may be.
     """
     several = given["runs"] if isinstance(given.get("runs"), tuple) else ()
-    names = [given[key] for key in ("preset", "run") if key in given]
-    for name in [*several, *names]:
-        task = (
-            "preset" in given
-            or given.get("plan") is not None
-            or (given.get("plans") and (name in presets() or is_external(name)))
-        )
+    for name in [*several, *(given[key] for key in ("preset", "run") if key in given)]:
+        tasks = given.get("plans") and (name in presets() or is_external(name))
+        task = "preset" in given or given.get("plan") is not None or tasks
         is_run = os.path.exists(f"{name}/config.json")
         if is_run and "preset" in given:
             own, text = read_settings(Path(name))["preset"], shlex.quote(name)
@@ -80,11 +215,9 @@ def runs_in(*folders: Path) -> list[str]:
 
 def _near(folder: Path) -> str:
     """Return `` (did you mean ...?)`` with a run around a path, or of a similar name; empty if there is none."""
-    around = [path for path in folder.parents if (path / "config.json").exists()]
-    runs = runs_in(folder.parent, Path(), Path("runs"))
-    return (
-        f" (did you mean {str(around[0])!r}?)" if around else suggest(folder.name, (), {Path(r).name: r for r in runs})
-    )
+    around = [str(path) for path in folder.parents if (path / "config.json").exists()]
+    similar = {Path(run).name: run for run in runs_in(folder.parent, Path(), Path("runs"))}
+    return f" (did you mean {around[0]!r}?)" if around else suggest(folder.name, (), similar)
 
 
 def require_run(folder: Path) -> None:

@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from uavlab.core.cards import card, folded, table
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.installation import program
 from uavlab.core.protocols import Env, Policy, initial_memory, step_policy
@@ -20,10 +19,10 @@ from uavlab.core.types import NO_FLOATS, EnvSpec, observation_shapes, observatio
 from uavlab.envs.autoreset import out_of_time
 from uavlab.evaluation import Actor, Planner
 from uavlab.experiment import build
-from uavlab.experiment.best import Which, require_groups
-from uavlab.experiment.config import FEW, Config, Device
+from uavlab.experiment.config import Config, Device
 from uavlab.experiment.run_dir import read_config, require_empty, require_resumable, write_config
 from uavlab.experiment.run_state import RunState
+from uavlab.experiment.schedules import Which, require_groups
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
 from uavlab.storage import checkpoint
@@ -60,29 +59,10 @@ class TeamPolicy:
     device: torch.device
 
     def __repr__(self) -> str:
-        """Return the shapes of what the policy takes and returns, as a line."""
-        shapes = ", ".join(" ".join(filter(None, row)) for row in self._observations())
-        return one_line(f"<TeamPolicy of {self.spec.agents} agent(s) on {self.device}: {shapes} -> {self._actions()}>")
-
-    def _repr_html_(self) -> str:
-        """Return the agents of the team, and the shapes of what its policy takes and returns."""
-        memory = self.start(1)
-        facts = {
-            "agents": self.spec.agents,
-            "groups": ", ".join(f"{part.agents} {part.name}" for part in self.spec.parts),
-            "actions": self._actions(),
-            "memory": "none" if memory is None else f"{memory.shape[-1]} numbers for each agent",
-            "device": self.device,
-        }
-        return card("Policy of a team", facts, table(("observations", "shape"), self._observations()))
-
-    def _observations(self) -> list[tuple[str, str]]:
-        shapes = observation_shapes(self.spec).items()
-        return [(name or "obs", f"(B, {', '.join(map(str, shape))})") for name, shape in shapes]
-
-    def _actions(self) -> str:
         agents, action, moves = self.spec.agents, self.spec.action, self.spec.choices
-        return f"(B, {agents}) of moves 0 to {moves - 1}" if moves else f"(B, {agents}, {action}) in [-1, 1]"
+        acts = f"(B, {agents}) of moves 0 to {moves - 1}" if moves else f"(B, {agents}, {action}) in [-1, 1]"
+        seen = ", ".join(f"{name or 'obs'} {_batched(shape)}" for name, shape in observation_shapes(self.spec).items())
+        return one_line(f"<TeamPolicy of {agents} agent(s) on {self.device}: {seen} -> {acts}>")
 
     def __call__(self, obs: Any, generator: torch.Generator | None = None) -> Tensor:
         """Return the actions of all agents, by a policy without memory.
@@ -129,13 +109,13 @@ class TeamPolicy:
         return action[0], None if after is None else after[0]
 
     def _require_memory(self, memory: Any, worlds: int) -> None:
-        """Check that a memory is that of ``worlds`` worlds, or None if the policy has none."""
         own = self.start(worlds)
         got = f"{memory.dtype} of shape {tuple(memory.shape)}" if isinstance(memory, Tensor) else quote(memory)
-        if own is None:
-            if memory is not None:
-                raise ConfigError(f"policy: got {got} as memory; expected None, because this policy has none.")
-        elif not isinstance(memory, Tensor) or (memory.shape, memory.dtype) != (own.shape, own.dtype):
+        if own is None and memory is not None:
+            raise ConfigError(f"policy: got {got} as memory; expected None, because this policy has none.")
+        if own is not None and (
+            not isinstance(memory, Tensor) or (memory.shape, memory.dtype) != (own.shape, own.dtype)
+        ):
             raise ConfigError(
                 f"policy: got {got} as memory; expected {own.dtype} of shape {tuple(own.shape)}. A policy with memory "
                 f"starts with memory = act.start({worlds}), then action, memory = act.step(obs, memory) in each step."
@@ -155,10 +135,13 @@ class TeamPolicy:
         for name, shape in shapes.items():
             part, dtype = parts[name], NO_FLOATS.get(name, torch.float32)
             if part.shape[1:] != shape or part.dtype != dtype:
-                kind_of_numbers = str(dtype).removeprefix("torch.")
-                text = f"{kind_of_numbers} of shape (B, {', '.join(map(str, shape))})"
+                text = f"{str(dtype).removeprefix('torch.')} of shape {_batched(shape)}"
                 raise ConfigError(f"policy: got observations of {part.dtype}, {tuple(part.shape)}; expected {text}.")
         return len(parts[next(iter(shapes))])
+
+
+def _batched(shape: Sequence[int]) -> str:
+    return f"(B, {', '.join(map(str, shape))})"
 
 
 @dataclass(frozen=True)
@@ -188,31 +171,8 @@ class TrainedPolicy:
     folder: Path | None = None
 
     def __repr__(self) -> str:
-        """Return preset, seeds, updates and folder as a line."""
         seeds, where = f"{len(self.parameters)} seed(s)", f"in {self.folder or 'memory'}"
         return one_line(f"<TrainedPolicy of {self.config.preset}: {seeds}, updates {list(self.updates)}, {where}>")
-
-    def _repr_html_(self) -> str:
-        """Return the networks, and the highest score in training of each seed, with its update."""
-        (seeds, networks, parameters), first = self.parameters.shape, self.config.run.seed
-        facts = {
-            **self.config.facts(),
-            "update": f"{self.update:,}",
-            "networks": f"{networks:,} of {parameters:,} parameters for each seed",
-            "device": self.rt.device,
-            "folder": self.folder or "none, in memory",
-        }
-        rows = [
-            (
-                first + at,
-                f"{score:.4g}" if math.isfinite(score) else "unknown",
-                f"{update:,}" if update >= 0 else "unknown",
-            )
-            for at, (score, update) in enumerate(zip(self.score.tolist(), self.updates, strict=True))
-        ]
-        whole = table(("seed", "highest score in training", "policy of update"), rows)
-        part = whole if seeds <= FEW else folded(f"{seeds} seeds", whole)
-        return card(f"Trained policy of {self.config.preset}", facts, part)
 
     def policy(self, env: Env | None = None, run: int = 0) -> TeamPolicy:
         """Return the policy of one seed for ``env``, by default the evaluation task; the team may differ in size.
@@ -229,10 +189,7 @@ class TrainedPolicy:
         return TeamPolicy(self.batched_policy(env, run), env.spec, self.rt.device)
 
     def batched_policy(self, env: Env, run: int | None = None, seeds: int | None = None) -> Policy:
-        """Return the policies of all seeds, or of one, as a function with an axis of runs, for ``env``.
-
-        The policy of a run with one seed serves as that of each of ``seeds`` seeds.
-        """
+        """Return the policies of all seeds, or of one, for ``env``; that of one seed serves as each of ``seeds``."""
         algorithm, learner, trained = self.config.task.algorithm, self.config.learner, self.config.env.spec
         algorithm.require_same(learner, trained, env.spec)
         chosen = self.parameters if run is None else self.parameters[run : run + 1]
@@ -254,15 +211,14 @@ class TrainedPolicy:
 
 def choose(run: RunState, which: Which) -> TrainedPolicy:
     """Return a policy of a run in this process; before any score it is the newest."""
-    newest, team = run.learner.parameters(), run.best_team
-    groups = require_groups(run.config, run.best_groups) if which == "best_by_group" else None
-    score = run.best_score if which == "best" else torch.full_like(run.best_score, -math.inf)  # only teams are scored
+    newest, score = run.learner.parameters(), run.best_score
     if which == "best":
-        updates = torch.where(torch.isinf(score), run.number, team.updates[:, 0]).tolist()
+        updates = torch.where(torch.isinf(score), run.number, run.best_team.updates[:, 0]).tolist()
         return TrainedPolicy(run.config, run.rt, run.number, updates, run.best, score, run.folder)
+    groups = require_groups(run.config, run.best_groups) if which == "best_by_group" else None
     updates = [run.number] * len(newest) if groups is None else groups.updates.amax(1).tolist()
-    parameters = newest if groups is None else groups.or_newest(newest)
-    return TrainedPolicy(run.config, run.rt, run.number, updates, parameters, score, run.folder)
+    parameters, unknown = newest if groups is None else groups.or_newest(newest), torch.full_like(score, -math.inf)
+    return TrainedPolicy(run.config, run.rt, run.number, updates, parameters, unknown, run.folder)
 
 
 def load(folder: Path, device: Device | None = None, which: Which = "best") -> TrainedPolicy:
@@ -320,7 +276,6 @@ def export(trained: TrainedPolicy, out: Path) -> Path:
 def fly(
     trained: TrainedPolicy, seed: int, mean_action: bool = False, run: int = 0, env: Env | None = None
 ) -> Iterator[Any]:
-    """Fly one episode of a trained team; see ``fly_policy``."""
     if not trained.config.task.evaluation.flies:
         raise ConfigError(f"fly: {trained.config.preset} has no team that flies; see `{program()} evaluate`.")
     env = env or trained.config.evaluation

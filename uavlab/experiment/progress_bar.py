@@ -37,12 +37,7 @@ def watch(run: Run) -> Iterator[Progress]:
     seconds = 0.5 if live else 60  # without a terminal or notebook, one line a minute
     bar = tqdm(total=config.run.updates, initial=run.number, unit="update", mininterval=seconds, maxinterval=seconds)
     every, since = config.run.report_every, run.number
-    with (
-        bar,
-        _warnings_on_own_lines(bar),
-        _log_on_own_lines(bar, config.run.log_level),
-        _compilations_in_postfix(bar, run.rt),
-    ):
+    with bar, _lines_beside(bar, config.run.log_level, run.rt):
         for progress in run:
             bar.update(progress.number - bar.n)
             if progress.metrics:
@@ -58,62 +53,40 @@ def watch(run: Run) -> Iterator[Progress]:
             yield progress
 
 
-@contextmanager
-def _warnings_on_own_lines(bar: Any) -> Iterator[None]:
-    """Clear a bar while a warning is shown, which would otherwise go on in the bar's line."""
-    show = warnings.showwarning
-
-    def show_alone(*args: Any, **options: Any) -> None:
-        with bar.external_write_mode(file=sys.stderr):
-            show(*args, **options)
-
-    warnings.showwarning = show_alone
-    try:
-        yield
-    finally:
-        if warnings.showwarning is show_alone:
-            warnings.showwarning = show
-
-
-@contextmanager
-def _compilations_in_postfix(bar: Any, rt: Runtime) -> Iterator[None]:
-    """Show beside a bar which function is being compiled, and say once how long that may take."""
-
-    def show(name: str) -> None:
-        if not names:
-            bar.write("compiling first: about a minute, or seconds where the code is kept from an earlier run")
-        names.append(name)
-        bar.set_postfix_str(f"compiling {name}")
-
-    names: list[str] = []
-    rt.on_compile.append(show)
-    try:
-        yield
-    finally:
-        rt.on_compile.remove(show)
-
-
 class _Lines(logging.Handler):
-    """Handler that writes records beside a bar."""
-
     def __init__(self, bar: Any) -> None:
         super().__init__()
         self.bar = bar
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record as one line."""
         self.bar.write(one_line(f"{record.levelname.lower()}: {record.getMessage()}"), file=sys.stderr)
 
 
 @contextmanager
-def _log_on_own_lines(bar: Any, level: str) -> Iterator[None]:
-    """Show what the package logs from a level on, in lines of its own beside a bar."""
-    logger, lines = logging.getLogger("uavlab"), _Lines(bar)
+def _lines_beside(bar: Any, level: str, rt: Runtime) -> Iterator[None]:
+    """Show warnings, the log from a level on, and what is compiled in lines of their own, not in that of a bar."""
+    show, logger, lines, compiled = warnings.showwarning, logging.getLogger("uavlab"), _Lines(bar), list[str]()
     before = logger.level
+
+    def show_alone(*args: Any, **options: Any) -> None:
+        with bar.external_write_mode(file=sys.stderr):
+            show(*args, **options)
+
+    def show_compilation(name: str) -> None:
+        if not compiled:
+            bar.write("compiling first: about a minute, or seconds where the code is kept from an earlier run")
+        compiled.append(name)
+        bar.set_postfix_str(f"compiling {name}")
+
+    warnings.showwarning = show_alone
     logger.setLevel(level.upper())
     logger.addHandler(lines)
+    rt.on_compile.append(show_compilation)
     try:
         yield
     finally:
+        rt.on_compile.remove(show_compilation)
         logger.removeHandler(lines)
         logger.setLevel(before)
+        if warnings.showwarning is show_alone:
+            warnings.showwarning = show

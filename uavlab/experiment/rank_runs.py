@@ -1,7 +1,7 @@
 """A run of several ranks: where each keeps its part, and what must be the same for all."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -19,14 +19,19 @@ MAX_LISTED = 5  # settings in one message
 
 @contextmanager
 def connected(run: RankConfig, device: str) -> Iterator[Ranks]:
-    """Connect the ranks that torchrun started, yield this one, and leave the group; the others hear of an error."""
+    """Connect the ranks that torchrun started, yield this one, and leave the group; torchrun hears of an error."""
     ranks = join(run.rank_backend, run.rank_timeout_s, device)
     try:
         yield ranks
+    except RankError:  # the group is broken, and closing it may wait for a lost rank
+        raise
     except BaseException as error:
-        ranks.report(error)
-        if not isinstance(error, RankError):  # else the group is broken, and closing it may wait for a lost rank
-            ranks.close()
+        if ranks.size > 1 and isinstance(error, Exception):
+            from torch.distributed.elastic.multiprocessing.errors import get_error_handler  # late: it is seldom needed
+
+            with suppress(OSError):
+                get_error_handler().record_exception(error)
+        ranks.close()
         raise
     ranks.close()
 
@@ -53,7 +58,6 @@ def ends(run: RunState) -> bool:
 def agree(run: RunState, seconds: float) -> None:
     """Agree with the other ranks, after an update, on the seconds of the slowest and whether one was asked to end."""
     ranks, names = run.rt.ranks, crc32(repr(sorted(run.rt.fell_back)).encode())
-    ranks.note(run.number)
     run.seconds, stop, most, least = ranks.largest(seconds, run.stopping, names, -names)
     run.all_stop = stop > 0
     if most == -least:
@@ -82,12 +86,10 @@ def is_restart(folder: Path, preset: str, values: Mapping[str, Any]) -> bool:
 
 
 def _more(names: Sequence[str]) -> str:
-    """Return how many names a message does not list."""
     return f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
 
 
 def totals(config: Settings, size: int) -> dict[str, Any]:
-    """Return the number of ranks, and sizes that each of them has for itself as those of all; empty for one alone."""
-    names = config.task.collector.per_rank
-    own = {f"{name}_of_all_ranks": size * getattr(config.source, name) for name in names}
+    """Return the number of ranks, and the sums of sizes that each of them has for itself; empty for one alone."""
+    own = {f"{name}_of_all_ranks": size * getattr(config.source, name) for name in config.task.collector.per_rank}
     return {"ranks": size, **own} if size > 1 else {}

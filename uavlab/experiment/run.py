@@ -4,12 +4,17 @@ A folder holds ``config.json`` (every setting), ``run.json`` (status and result)
 TensorBoard's files, ``checkpoints/``, and ``divergence.json`` if a number was not finite.
 """
 
+import atexit
+import os
+import sys
+import threading
 import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
+from inspect import GEN_CLOSED, getgeneratorstate
 from pathlib import Path
-from threading import current_thread
 from typing import Any
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import torch
 
@@ -17,16 +22,13 @@ from uavlab.core.cards import Html, card, notes, table
 from uavlab.core.errors import ConfigError, DivergedError, ResourceError, reason_of
 from uavlab.core.text import one_line
 from uavlab.core.types import Update
-from uavlab.experiment import build, change, checkpoints, rank_runs, resume
-from uavlab.experiment.best import Which, mean_scores, ordered_scores
+from uavlab.experiment import build, change, rank_runs, resume
 from uavlab.experiment.config import Config
 from uavlab.experiment.diagnostics import SCORE, check_alarms, new_findings
 from uavlab.experiment.export import export
 from uavlab.experiment.instruments import Instruments
 from uavlab.experiment.policy import TeamPolicy, TrainedPolicy, choose
-from uavlab.experiment.process_end import open_steps
 from uavlab.experiment.run_dir import (
-    STATUS,
     lock_run_dir,
     rank_folder,
     read_run_files,
@@ -36,11 +38,16 @@ from uavlab.experiment.run_dir import (
     write_status,
 )
 from uavlab.experiment.run_state import Change, Progress, RunState, build_parts, digest, not_exact
+from uavlab.experiment.schedules import Which, mean_scores, ordered_scores
 from uavlab.experiment.signals import defer_interrupt
 from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.storage import checkpoint
-from uavlab.storage.files import reserve_space
 from uavlab.training import check_state, training
+
+Steps = Generator[Progress, None, None]
+
+PATIENCE = 4.0  # seconds for which the end of the process waits for a checkpoint; a notebook's server kills after 5
+OPEN: "WeakKeyDictionary[RunState, ReferenceType[Steps]]" = WeakKeyDictionary()  # weak, so that leaving a loop ends it
 
 
 class Run(RunState):
@@ -86,7 +93,6 @@ class Run(RunState):
         return resume.resume_run(lambda config: cls(config, ranks=ranks), folder, changes, fresh_replay, ranks)
 
     def __repr__(self) -> str:
-        """Return preset, status, update and folder as a line."""
         where = self.folder or "memory"
         return one_line(f"<Run of {self.config.preset}: {self.status}, update {self.number}, in {where}>")
 
@@ -129,7 +135,7 @@ class Run(RunState):
     __iter__ = train
 
     def _train(self) -> Generator[Progress, None, None]:
-        with lock_run_dir(self.folder), reserve_space(self.folder and self.folder / STATUS):
+        with lock_run_dir(self.folder):
             self._begin()
             try:
                 write_status(self, "running")
@@ -158,7 +164,7 @@ class Run(RunState):
                     parts.rt.monitor.reset()  # it times this thread
                 with parts.rt.scope():
                     while parts is self.parts and not rank_runs.ends(self):
-                        began, before, self.thread = time.monotonic(), self.seconds + late, current_thread()
+                        began, before, self.thread = time.monotonic(), self.seconds + late, threading.current_thread()
                         with defer_interrupt():
                             self._update_interrupted = True
                             if (update := self._update(steps)) is None:
@@ -302,7 +308,7 @@ class Run(RunState):
         began = time.perf_counter()
         check_state(self.source, self.learner, self.rt, self.number)
         self.recorder.sync()
-        self.last, self.last_bytes = checkpoints.save(self, self.folder / "checkpoints")
+        self.last, self.last_bytes = resume.save(self, self.folder / "checkpoints")
         self.linkable = True
         self.pauses.append(time.perf_counter() - began)
 
@@ -312,7 +318,8 @@ class Run(RunState):
         updates = "" if settings.updates is None else f" of {settings.updates:,}"
         minutes = "" if settings.minutes is None else f" of {60 * settings.minutes:,.0f}"
         facts = {
-            **self.config.facts(),
+            "environment": type(self.config.env).__name__,
+            "learner": self.config.task.learner,
             "status": self.status,
             "update": f"{self.number:,}{updates}",
             "seconds": f"{self.seconds:,.1f}{minutes}",
@@ -338,3 +345,40 @@ class Run(RunState):
             ends = f"{min(seeds):.4g} to {max(seeds):.4g}" if seeds else ""
             rows.append((metric, f"{row[name]:.4g}", ends, units.get(metric, ""), f"{row['update']:,}"))
         return table(("score", "mean", "over seeds", "unit", "at update"), rows)
+
+
+def open_steps(run: RunState, steps: Steps) -> None:
+    """Close the generator that a run left suspended; the end of the process closes this one."""
+    if (left := OPEN.get(run)) and (suspended := left()):
+        suspended.close()
+    OPEN[run], run.thread = ref(steps), None
+
+
+def end_open_runs() -> None:
+    """Close all suspended generators of runs; those in threads of their own stop after the update in progress.
+
+    Threads for which the process waits train on. A run that cannot be saved is named on stderr.
+    """
+    waits = [(run, run.thread, steps) for run, open_one in list(OPEN.items()) if (steps := open_one()) and run.thread]
+    here = threading.current_thread()
+    beside = {run: thread for run, thread, _ in waits if thread is not here and thread.is_alive()}
+    until = time.monotonic() + (0.0 if all(run.stopping for run in beside) else PATIENCE)  # asked once before
+    for run, thread in beside.items():
+        if thread.daemon:
+            run.stop()
+    for run, _, steps in waits:
+        if run in beside and not beside[run].daemon:
+            continue
+        while run in beside and getgeneratorstate(steps) != GEN_CLOSED and time.monotonic() < until:
+            time.sleep(0.01)
+        try:
+            steps.close()
+        except Exception as error:  # of any kind, also of an update that takes longer: the other runs are saved
+            place = run.folder or run.config.preset
+            print(f"{place}: the run was not saved at the end of the process: {reason_of(error)}", file=sys.stderr)
+
+
+# Before executors shut down, which batches that are drawn ahead need; and after the threads for which Python waits.
+for register in (getattr(threading, "_register_atexit", atexit.register), atexit.register):
+    register(end_open_runs)
+os.register_at_fork(after_in_child=OPEN.clear)  # the runs are those of the parent

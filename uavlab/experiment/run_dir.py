@@ -19,15 +19,14 @@ from uavlab.core.errors import ConfigError, DivergedError, FileError, ResourceEr
 from uavlab.core.installation import program
 from uavlab.core.registry import Resume
 from uavlab.core.text import quote
-from uavlab.experiment.config import Config, Layer, configure, parts
-from uavlab.experiment.names import DIGEST, check_settings, is_damaged, read_settings
-from uavlab.experiment.presets import presets
+from uavlab.experiment.config import Config, Layer, configure
+from uavlab.experiment.names import DIGEST, check_settings, is_damaged, presets, read_settings
 from uavlab.experiment.run_state import RunState, changes_as_json, decisions, not_exact, ranks_record
 from uavlab.experiment.settings import settings_of
 from uavlab.experiment.signals import defer_interrupt
 from uavlab.runtime.toggles import changes
 from uavlab.storage import checkpoint
-from uavlab.storage.files import MAX_JSON_BYTES, json_digest, put_aside, read_json, read_regular, write_json, write_last
+from uavlab.storage.files import MAX_JSON_BYTES, json_digest, put_aside, read_json, read_regular, write_json
 
 CONFIG, STATUS, LOCK = "config.json", "run.json", ".lock"
 RANKS = "ranks"  # folder of the parts of all ranks but the first
@@ -35,16 +34,12 @@ IN_MEMORY = Path("this run")  # in messages
 NO_GROUP = "(?!)"  # of a checkpoint: its manifest alone
 MAX_LISTED = 5  # changed settings in one message
 LONGEST_NAME = 50  # characters of a preset in the name of a run
-MOST_FOLDERS = 200  # within each other
 UNFINISHED = ".*.json.*"  # temporary files of a process that was killed while it wrote
 
 
 @contextmanager
 def lock_run_dir(folder: Path | None, new: bool = False) -> Iterator[None]:
-    """Hold the lock of a run's folder, so that no other process writes into it.
-
-    The operating system releases the lock when the process ends. Without a folder, nothing is locked.
-    """
+    """Hold the lock of a run's folder, if it has one, until the end of the block or the process."""
     if folder is None:
         yield
         return
@@ -111,10 +106,6 @@ def require_empty(folder: Path, run: bool = False) -> Path:
     """Return the folder if it may be filled; for a ``run``, the message names the one that is there already."""
     if not str(folder).isprintable():
         raise ConfigError(f"out {quote(str(folder))}: expected a name of characters that can be written.")
-    if len(folder.parts) > MOST_FOLDERS:
-        raise ConfigError(
-            f"out {quote(str(folder))}: {len(folder.parts):,} nested folders; expected at most {MOST_FOLDERS}."
-        )
     own = {folder / LOCK, *(folder.glob(UNFINISHED) if folder.is_dir() else ())}
     if folder.exists() and (not folder.is_dir() or set(folder.iterdir()) - own):
         hint = f", or {_resume(folder)}" if run and (folder / STATUS).exists() else ""
@@ -172,11 +163,7 @@ def read_config(folder: Path, *changes: Mapping[str, Any]) -> Config:
 
 
 def restore_config(folder: Path, *changes: Mapping[str, Any]) -> tuple[Config, bool]:
-    """Read the settings of a run as ``read_config`` does, or from its newest checkpoint if the file cannot be read.
-
-    Returns:
-        The settings, and whether ``config.json`` holds them.
-    """
+    """Read settings as ``read_config``, or from the newest checkpoint; return whether ``config.json`` holds them."""
     try:
         read_settings(folder)
     except FileError as error:
@@ -209,14 +196,10 @@ def with_changes(folder: Path | None, stored: Mapping[str, Any], changes: Sequen
 
 
 def _require_saved(folder: Path, stored: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
-    """Compare the settings in ``config.json`` with those of a checkpoint.
-
-    Until the next checkpoint they may differ in settings that a resumed run may change.
-    """
+    """Compare the settings in ``config.json`` with those of a checkpoint; what a resumed run may change may differ."""
     forged = is_damaged(stored)
-    if not (isinstance(meta.get("values"), dict) and meta["values"]):
-        texts = ["it does not match its own digest"] * forged
-    else:
+    texts = ["it does not match its own digest"] * forged
+    if isinstance(meta.get("values"), dict) and meta["values"]:
         before, after = ({"preset": each.get("preset"), **each["values"]} for each in (meta, stored))
         names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
         texts = [f"{name} {quote(before.get(name))} -> {quote(after.get(name))}" for name in names]
@@ -229,38 +212,33 @@ def _require_saved(folder: Path, stored: Mapping[str, Any], meta: Mapping[str, A
         more = f" and {len(texts) - MAX_LISTED} more" if len(texts) > MAX_LISTED else ""
         restore = f"move the file away, and {_resume(folder)} restores it" if meta else "start a new run"
         restore = "export the run again" if meta.get("exported") else restore
-        what = "; ".join(texts[:MAX_LISTED]) + more
         raise FileError(
-            f"{folder / CONFIG}: edited or damaged: {what}. Undo the edit, or {restore}. "
-            f"Settings are changed by `{program()} resume RUN --set NAME=VALUE`."
+            f"{folder / CONFIG}: edited or damaged: {'; '.join(texts[:MAX_LISTED])}{more}. Undo the edit, or {restore}."
+            f" Settings are changed by `{program()} resume RUN --set NAME=VALUE`."
         )
 
 
 def _changes(before: Mapping[str, Any], config: Config) -> dict[str, Resume]:
     """Return the changed settings, as ``lr 0.001 -> 0.0005``, and whether a resumed run may change them."""
-    resume, changed = _resume_marks(config), changed_values(before, config.values)
-    return {f"{name} {a} -> {b}": resume.get(name, Resume.NO) for name, (a, b) in changed.items()}
+    marks, changed = _resume_marks(config), changed_values(before, config.values)
+    return {f"{name} {old} -> {new}": marks.get(name, Resume.NO) for name, (old, new) in changed.items()}
 
 
 def changed_values(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return old and new value of each setting that differs; settings that only one of the two has are left out."""
-    pairs = {name: (_json(before[name]), _json(value)) for name, value in after.items() if name in before}
+    """Return old and new value of each setting that both have and that differs, tuples as lists, as JSON has them."""
+    lists = [{k: [*v] if isinstance(v, tuple) else v for k, v in each.items()} for each in (before, after)]
+    pairs = {name: (lists[0][name], value) for name, value in lists[1].items() if name in before}
     return {name: (old, new) for name, (old, new) in pairs.items() if old != new}
 
 
 def _resume_marks(config: Config) -> dict[str, Resume]:
-    return {each.name: each.resume for part in parts(config.task.settings) for each in settings_of(part)}
-
-
-def _json(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+    return {setting.name: setting.resume for part in config.parts for setting in settings_of(part)}
 
 
 def require_resumable(folder: Path, before: Mapping[str, Any], config: Config) -> list[str]:
     """Return the changed settings that may change results, as ``lr 0.001 -> 0.0005``."""
     changes = _changes(before, config)
-    refused = [text for text, mark in changes.items() if mark is Resume.NO]
-    if refused:
+    if refused := [text for text, mark in changes.items() if mark is Resume.NO]:
         allowed = sorted(name for name, mark in _resume_marks(config).items() if mark is not Resume.NO)
         raise ConfigError(
             f"{folder}: cannot go on with {', '.join(refused)}; start a new run for that. A resumed run may change "
@@ -298,9 +276,8 @@ def write_status(run: RunState, status: str, reason: str = "") -> None:
     if run.folder is None:
         return
     record = status_record(run, reason)
-    write = write_json if status in ("new", "running") else write_last  # the last one even on a full disk
     with defer_interrupt():  # between the two, ``files_seen`` would not match this object's own file
-        write(run.folder / STATUS, record)
+        write_json(run.folder / STATUS, record)
         run.files_seen = read_run_files(run.folder)
 
 
@@ -315,6 +292,7 @@ def store_config(run: RunState) -> None:
 
 def status_record(run: RunState, reason: str) -> dict[str, Any]:
     """Return what ``run.json`` says about a run."""
+    environment = run.source.record()
     return {
         "status": run.status,
         "reason": reason,
@@ -333,7 +311,7 @@ def status_record(run: RunState, reason: str) -> dict[str, Any]:
         **({"alarms": run.alarms} if run.config.run.alarms else {}),
         "toggles": {**changes(run.rt.requested), "fell_back": run.rt.fell_back, "notes": run.rt.notes},
         "retries": run.rt.retries,
-        **({"environment": record} if (record := run.source.record()) else {}),
+        **({"environment": environment} if environment else {}),
         "saves": saves(run),
         **ranks_record(run),
         "machine": run.parts.machine,

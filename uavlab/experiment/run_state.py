@@ -17,15 +17,13 @@ from uavlab.core.installation import invocation
 from uavlab.core.rng import Streams
 from uavlab.core.text import quote
 from uavlab.experiment import build
-from uavlab.experiment.best import best_policies
 from uavlab.experiment.config import Config
 from uavlab.experiment.diagnostics import Finding
-from uavlab.experiment.schedules import Schedules
+from uavlab.experiment.schedules import Schedules, best_policies
 from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.runtime.runtime import Runtime
 from uavlab.storage.machine import describe
-from uavlab.storage.metrics_log import Recorder, in_digest
-from uavlab.storage.trackers import OPENERS, About
+from uavlab.storage.metrics_log import OPENERS, About, Recorder, in_digest
 
 COMPARISON = "comparison"  # who changes settings to and fro
 TIMED = "minutes: how many updates fit into them depends on the machine"
@@ -34,7 +32,7 @@ DECISIVE = ("device", "cpu", "cpu_id", "threads", "torch", "uavlab", "code")  # 
 
 @dataclass(frozen=True)
 class Progress:
-    """State of a run after an update."""
+    """A run after an update."""
 
     number: int  # updates so far
     target: int | None  # updates at which the run ends, if it has such a target
@@ -54,7 +52,7 @@ class Change:
         by: Who changed it: ``python``, ``panel``, ``script``, ``comparison``, ``fallback``, ``monitor``
             (the panel) or ``resume``.
         undone: Why it was undone; empty if it holds.
-        measured: The speed after it over that before, where that was measured (``uavlab.live.comparison``).
+        measured: The speed after it over that before, where that was measured (``uavlab_lab.live.trainer``).
     """
 
     update: int
@@ -64,7 +62,6 @@ class Change:
     measured: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """Return the change as a line of text."""
         texts = ", ".join(f"{name} {quote(old)} -> {quote(new)}" for name, (old, new) in self.settings.items())
         return f"update {self.update}: {texts}{f', undone: {self.undone}' if self.undone else ''}"
 
@@ -94,7 +91,6 @@ class Parts:
 
 
 def build_parts(config: Config, ranks: Ranks = ALONE) -> Parts:
-    """Build what trains by these settings; ``ranks`` train together."""
     with build.enough_memory():
         rt, rng, learner, source = build.assemble(config, ranks=ranks)
     with rt.scope():
@@ -107,7 +103,6 @@ class RunState:
     """A run between two updates."""
 
     def __init__(self, parts: Parts, folder: Path | None) -> None:
-        """Begin with these parts; what is written goes into ``folder``."""
         self.parts, self.folder = parts, folder
         self.spare: Parts | None = None  # the parts before the last change
         self.number, self.seconds = 0, 0.0  # updates, and seconds of training
@@ -129,7 +124,6 @@ class RunState:
 
     @property
     def config(self) -> Config:
-        """The settings."""
         return self.parts.config
 
     @property
@@ -139,12 +133,10 @@ class RunState:
 
     @property
     def rng(self) -> Streams:
-        """The random streams."""
         return self.parts.rng
 
     @property
     def learner(self) -> Any:
-        """The learner."""
         return self.parts.learner
 
     @property
@@ -190,9 +182,6 @@ def items_of(parts: Parts) -> list[Item]:
     """Return the state of the parts, without the rows of replay, in the order of restoring."""
     scaler, stages, rates = parts.rt.scaler, parts.schedules.progression, parts.schedules.rates
 
-    def read_patience() -> dict[str, Tensor]:
-        return {"stale": torch.tensor(parts.evals_since_best)}
-
     def write_patience(state: dict[str, Tensor]) -> None:
         parts.evals_since_best = int(state["stale"])
 
@@ -202,16 +191,17 @@ def items_of(parts: Parts) -> list[Item]:
         *([] if scaler is None else [Item("scaler", scaler.state_dict, scaler.load_state_dict)]),
         *([] if stages is None else [Item("curriculum", stages.state_dict, stages.load_state_dict)]),
         *([] if rates.rules is None else [Item("plateau", rates.state_dict, rates.load_state_dict)]),
-        *([] if parts.config.run.patience is None else [Item("patience", read_patience, write_patience)]),
+        *(
+            []
+            if parts.config.run.patience is None
+            else [Item("patience", lambda: {"stale": torch.tensor(parts.evals_since_best)}, write_patience)]
+        ),
         Item("streams", parts.rng.state_dict, parts.rng.load_state_dict),  # last, because building draws from them
     ]
 
 
 def items(run: RunState) -> list[Item]:
     """Return the state of a run, without the rows of replay, in the order of restoring."""
-
-    def read_best() -> dict[str, Tensor]:
-        return {"parameters": run.best, "score": run.best_score}
 
     def write_best(state: dict[str, Tensor]) -> None:
         parameters, score = (state[key].to(run.rt.device) for key in ("parameters", "score"))
@@ -227,7 +217,7 @@ def items(run: RunState) -> list[Item]:
 
     groups = run.best_groups
     return [
-        Item("best", read_best, write_best),
+        Item("best", lambda: {"parameters": run.best, "score": run.best_score}, write_best),
         *([] if groups is None else [Item("best_by_group", groups.state_dict, groups.load_state_dict)]),
         Item("counters", read_counters, write_counters),
         *items_of(run.parts),
@@ -241,12 +231,9 @@ def not_exact(run: RunState) -> list[str]:
 
 def ranks_record(run: RunState) -> dict[str, Any]:
     """Return how many ranks train a run, and the digest of the learner's state that all have; empty of one alone."""
-    ranks = run.rt.ranks
-    if ranks.size == 1:
-        return {}
-    lost = run.status in ("failed", "diverged")  # a GPU may wait for another rank then
-    digest = {} if lost else {"learner_digest": learner_digest(run)}
-    return {"ranks": ranks.size, "rank": ranks.rank, **digest}
+    ranks, lost = run.rt.ranks, run.status in ("failed", "diverged")  # a GPU may wait for another rank then
+    digest = {} if lost or ranks.size == 1 else {"learner_digest": learner_digest(run)}
+    return {"ranks": ranks.size, "rank": ranks.rank, **digest} if ranks.size > 1 else {}
 
 
 def require_equal(run: RunState) -> None:
@@ -267,7 +254,6 @@ def learner_digest(run: RunState) -> str:
 
 
 def decisions(run: RunState) -> list[dict[str, Any]]:
-    """Return the decisions of a run's curriculum."""
     return run.schedules.progression.log if run.schedules.progression else []
 
 
@@ -295,10 +281,7 @@ def about(run: RunState) -> About:
 
 
 def digest(run: RunState) -> str:
-    """Return a SHA-256 of a run's state, replay and rows of metrics.
-
-    Times are left out, because they differ between equal runs, and counts, which follow from the rest.
-    """
+    """Return a SHA-256 of a run's state, replay and rows of metrics, but not of times, and of counts."""
     parts = {f"{item.name}/{key}": tensor for item in items(run) for key, tensor in item.read().items()}
     parts |= {f"replay/{key}": tensor for key, tensor in run.source.rows().items()}
     sums = {key: _tensor_digest(tensor) for key, tensor in parts.items() if key != "counters/seconds"}

@@ -14,10 +14,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 def exit_immediately() -> AbstractContextManager[None]:
-    """End the process immediately on SIGINT or SIGTERM within the block.
-
-    A KeyboardInterrupt during an import may be suppressed there or end in a C++ error.
-    """
+    """End the process at once on SIGINT or SIGTERM: imports may suppress a KeyboardInterrupt, or crash by it."""
     return _handling(_exit_process, *ENDING) if current_thread() is main_thread() else nullcontext()
 
 
@@ -28,11 +25,7 @@ def _exit_process(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def graceful_stop(stop: Callable[[], None], end: Callable[[int], Any] = sys.exit) -> Iterator[list[int]]:
-    """Call ``stop`` on the first SIGINT or SIGTERM; end the process by ``end`` on the second.
-
-    Yields:
-        The signals received so far.
-    """
+    """Call ``stop`` on the first SIGINT or SIGTERM, ``end`` on the second; yield the signals received so far."""
     received: list[int] = []
 
     def handler(number: int, frame: FrameType | None) -> None:
@@ -48,10 +41,7 @@ def graceful_stop(stop: Callable[[], None], end: Callable[[int], Any] = sys.exit
 
 @contextmanager
 def defer_interrupt() -> Iterator[None]:
-    """Defer a KeyboardInterrupt to the end of the block; a custom handler of SIGINT stays in place.
-
-    A notebook's Interrupt raises a KeyboardInterrupt, which could leave half an update in memory.
-    """
+    """Defer a KeyboardInterrupt, which could leave half an update in memory; a custom handler of SIGINT stays."""
     if current_thread() is not main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return

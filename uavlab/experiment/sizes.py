@@ -57,18 +57,12 @@ def batch_for(entities: int) -> int:
 
 
 def count_entities(spec: EnvSpec) -> int:
-    """Return the number of things that an observation lists, such as UAVs and targets; of agents where it lists none.
-
-    Slots count, because an empty one takes as much memory and time as another.
-    """
+    """Return how many things an observation lists, empty slots included; how many agents there are if it lists none."""
     return spec.agents if spec.entities is None else spec.entities.rows + spec.entities.columns
 
 
 def automatic_sizes(config: Settings, names: Sequence[str]) -> dict[str, tuple[int, str]]:
-    """Return value and reason of each of these settings, for a run with all others.
-
-    Minibatches are as many as have the published size, to the nearest whole number. Worlds are measured with them.
-    """
+    """Return value and reason of each of these settings; minibatches have about the published size."""
     sizes: dict[str, tuple[int, str]] = {}
     if by_entities := [name for name in BY_ENTITIES if name in names]:
         size, why = _published(config, by_entities[0])
@@ -91,9 +85,8 @@ def _published(config: Settings, name: str) -> tuple[int, str]:
     """Return the published rows of a batch, and why; ``name`` is the setting in the error."""
     spec = config.env.spec
     if not isinstance(spec, EnvSpec):
-        raise ConfigError(
-            f"{config.preset}: {name}=auto counts the entities of a team, and there is none; set a number."
-        )
+        missing = f"{name}=auto counts the entities of a team, and there is none"
+        raise ConfigError(f"{config.preset}: {missing}; set a number.")
     entities = count_entities(spec)
     return batch_for(entities), f"published for {entities} entities"
 
@@ -108,11 +101,9 @@ class Sweep:
 
     @property
     def worlds(self) -> int:
-        """Return the fewest worlds whose rate is at least ``SHARE`` of the best."""
         return knee(self.rates, SHARE)
 
     def __str__(self) -> str:
-        """Return the knee and what it was chosen from."""
         rate, most = self.rates[self.worlds], max(self.rates)
         return (
             f"{self.worlds} worlds, {rate:,.0f} {self.unit} per second, the fewest within {1 - SHARE:.0%} of the best "
@@ -121,20 +112,16 @@ class Sweep:
 
 
 def trial_limit(device: torch.device) -> int | None:
-    """Return the bytes that trials may take: a share of what a CPU has free; None for a GPU, which refuses by itself.
-
-    A CPU refuses nothing: the system ends a process that takes too much.
-    """
+    """Return the bytes that trials may take: a share of what a CPU has free, where the system would end the process."""
     return None if device.type == "cuda" else int(FREE * free_memory(device))
 
 
 def sweep_worlds(config: Settings, most: int = MOST, budget: int | None = None, say: Say = lambda line: None) -> Sweep:
     """Measure how fast a run's collector is with 1, 2, 4, ... worlds, in turn, over some rounds.
 
-    Each measurement builds the run anew and times whole turns of its collector. Global random numbers stay as they are.
-    ``budget`` limits the bytes of tensors; None takes the device's memory. Replay holds a row of each world at least.
+    ``budget`` limits the bytes of tensors; None takes the device's memory. Global random numbers stay as they are.
     """
-    most = min(most, getattr(config.source, "capacity", most))
+    most = min(most, getattr(config.source, "capacity", most))  # replay holds a row of each world at least
     samples: dict[int, list[float]] = {}
 
     def sample(worlds: int) -> tuple[float, float]:
@@ -156,10 +143,7 @@ def sweep_worlds(config: Settings, most: int = MOST, budget: int | None = None, 
 
 
 def measure(config: Settings, worlds: int) -> tuple[float, float]:
-    """Return what a collector's ``pace`` counts per second with other worlds, and the time of the sample (s).
-
-    At least ``POOL_STEPS`` steps are timed, so that starts of new worlds count, too.
-    """
+    """Return the data of a collector per second with other worlds, starts of new ones included, and the time (s)."""
     interval, ratio = config.toggles.interval, config.toggles.ratio  # turns of a round, and its updates by turn
     pace, before = config.task.collector.data_per_update(config)[0], config.source.worlds
     steps = pace // (before * config.run.runs * config.env.spec.agents)

@@ -1,1 +1,1 @@
-"""Profiling of time and memory: roofline and bottleneck, operator profile, batch size."""
+"""Profiling of time and memory: roofline and bottleneck, batch size."""

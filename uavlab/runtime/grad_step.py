@@ -19,12 +19,12 @@ from torch import Tensor
 
 from uavlab.core.errors import ConfigError, ResourceError, RetryWarning
 from uavlab.core.types import tree_map
-from uavlab.runtime import stage_timer
 from uavlab.runtime.cuda_graph import tree_tensors
 from uavlab.runtime.loss_scaler import Scaler
 from uavlab.runtime.oom_retry import free_cache, refusal_reason
 from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.runtime.toggles import Toggles
+from uavlab.storage.machine import memory
 
 T = TypeVar("T")
 
@@ -147,7 +147,7 @@ class Microbatcher:
     ) -> ResourceError:
         tensors = list(tree_tensors([part for part in inputs if isinstance(part, Tensor | Rows)]))
         device = tensors[0].device if tensors else torch.device("cpu")
-        sizes = {"inputs": sum(tensor.nbytes for tensor in tensors), **other_bytes, **stage_timer.memory(device)}
+        sizes = {"inputs": sum(tensor.nbytes for tensor in tensors), **other_bytes, **memory(device)}
         width = max(map(len, sizes))
         table = "\n".join(f"  {name:<{width}} {size:>18,} bytes" for name, size in sizes.items())
         return ResourceError(

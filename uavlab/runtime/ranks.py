@@ -3,14 +3,12 @@
 All ranks have the same parameters, because they take the same steps: gradients, and all else that depends on the rows
 of every rank, are combined here. A process alone is rank 0 of 1, for which each function is the identity.
 
-When a rank fails, it writes why into the store of the group and leaves, which breaks the collective operation of the
-others at once; they read the reason. One that is silent for the time limit is named.
+When a rank fails, it tells torchrun why and leaves, which breaks the collective operation of the others at once.
 """
 
 import hashlib
 import json
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -31,7 +29,6 @@ from uavlab.runtime.oom_retry import is_out_of_memory
 
 F = TypeVar("F", bound=Callable)
 Backend = Literal["auto", "gloo", "nccl"]
-GRACE_S = 2.0  # in which all ranks answer that can, after a collective operation failed
 CARRIERS = ("gloo", "NCCL")  # in messages of errors
 TIMED_OUT, IN_USE = ("imed out", "imeout"), ("EADDRINUSE", "ddress already in use")
 
@@ -72,14 +69,8 @@ class Ranks:
         return [value]
 
     def watch(self, fn: F) -> F:
-        """Wrap compiled code that combines tensors, so that its errors say which rank failed."""
+        """Wrap compiled code that combines tensors, so that its errors say that another rank failed."""
         return fn
-
-    def note(self, update: int) -> None:
-        """Remember the last update of this rank, which errors about other ranks name."""
-
-    def report(self, error: BaseException) -> None:
-        """Record why this rank leaves, for the others."""
 
     def close(self) -> None:
         """Leave the group."""
@@ -147,7 +138,6 @@ class Group(Ranks):
         default_factory=lambda: os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else 0
     )
     names: list[str] = field(default_factory=list)  # of the values that were exchanged so far
-    last: list[int] = field(default_factory=list)  # the last update of this rank, if any
 
     def combine(self, tensor: Shaped[Tensor, "*shape"], how: Literal["sum", "max"]) -> Shaped[Tensor, "*shape"]:
         """Combine the tensors of all ranks (host sync on a CPU)."""
@@ -187,17 +177,6 @@ class Group(Ranks):
 
         return call  # type: ignore[return-value]
 
-    def note(self, update: int) -> None:
-        self.last[:] = [update]
-
-    def report(self, error: BaseException) -> None:
-        if isinstance(error, RankError):
-            return
-        code, kind = getattr(error, "exit_code", 1), type(error).__name__
-        reason = {"rank": self.rank, "text": f"{kind}: {error}", "exit_code": code}
-        with suppress(RuntimeError):
-            self.store.compare_set("failed", "", json.dumps(reason))  # the first reason stays
-
     def close(self) -> None:
         with suppress(RuntimeError):
             distributed.destroy_process_group()
@@ -216,31 +195,14 @@ class Group(Ranks):
             raise self._failure(str(error)) from error
 
     def _failure(self, text: str) -> RankError:
-        """Return why a collective operation failed: the reason that a rank left, or which ranks are silent."""
-        silent: list[int] | None = None
-        until = time.monotonic() + GRACE_S
-        with suppress(RuntimeError):  # of a store whose process has ended
-            self.store.set(f"here/{self.rank}", "")
-            while time.monotonic() < until and not self.store.check(["failed"]):
-                time.sleep(0.05)
-            if self.store.check(["failed"]):
-                reason = json.loads(self.store.get("failed"))
-                return RankError(f"rank {reason['rank']}: {reason['text']}", reason["exit_code"])
-            silent = [rank for rank in range(self.size) if not self.store.check([f"here/{rank}"])]
+        """Return that a collective operation failed, because another rank ended or does not answer."""
         late = any(part in text for part in TIMED_OUT)
-        what = f"did not answer for {self.timeout_s:g} s" if late else "ended without a reason, as when it is killed"
-        if silent is None:
-            who = "torchrun, or the process that keeps the ranks' store, is gone: a rank"
-        elif silent:
-            who = f"rank {', '.join(map(str, silent))}"
-        else:
-            first, _, _ = text.strip().partition("\n")
-            who, what = "all ranks answer", f"but an operation failed ({first})"
-        when = f" after update {self.last[0]}" if self.last else ""
+        what = f"did not answer for {self.timeout_s:g} s" if late else "ended"
         longer = ", with a larger rank_timeout_s if a rank may be so late" if late else ""
         return RankError(
-            f"{who} {what}; this is rank {self.rank} of {self.size}{when}. Go on from the newest checkpoint of all "
-            f"ranks: `{launcher()} resume RUN`{longer}."
+            f"another rank {what} ({text.strip().partition(chr(10))[0]}); this is rank {self.rank} of {self.size}. The "
+            "rank that failed first, and why, stand at the end of what torchrun prints. Go on from the newest "
+            f"checkpoint of all ranks: `{launcher()} resume RUN`{longer}."
         )
 
 

@@ -1,4 +1,4 @@
-"""Timer for the stages of a loop, and the memory of its process.
+"""Timer for the stages of a loop.
 
 The time of a stage excludes that of stages inside it, so no time is counted twice. On a GPU it is the time on the
 stream to which stages queue their work, including waits; concurrent work on other streams is not counted.
@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import psutil
 import torch
 
 RECENT = 1024  # durations per stage for percentiles, and segments that may wait for a GPU
@@ -187,15 +186,3 @@ def synchronize(device: torch.device) -> None:
     """Wait until a GPU has finished all queued work; return at once on a CPU."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def memory(device: torch.device | str) -> dict[str, int]:
-    """Return the memory of this process (bytes): ``resident``; on a GPU also ``allocated``, ``peak``, ``reserved``."""
-    sizes = {"resident": psutil.Process().memory_info().rss}
-    if torch.device(device).type == "cuda":
-        sizes |= {
-            "allocated": torch.cuda.memory_allocated(device),
-            "peak": torch.cuda.max_memory_allocated(device),
-            "reserved": torch.cuda.memory_reserved(device),
-        }
-    return sizes

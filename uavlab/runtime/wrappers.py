@@ -2,8 +2,6 @@
 
 import atexit
 import fcntl
-import hashlib
-import json
 import os
 import shutil
 import sys
@@ -22,19 +20,12 @@ from typing import Any, BinaryIO, TypeVar
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from uavlab.core.errors import ResourceError
-from uavlab.storage.files import json_digest, write_json
-
-# Code that the compiler keeps on the disk is used again only with the digest that it had when it was whole. A marker,
-# which the system unlocks however its process ends, says which compilation did not end.
+# A marker, which the system unlocks however its process ends, says which compilation did not end. What was written
+# since then may be half of a file, and is removed before the next compilation.
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"  # names the folder of compiled code
-LIST, MUTEX = "digests.json", "mutex"
 OURS = "uavlab-compiled"  # a folder of this name, and the file in it without which nothing in a folder is removed
+MUTEX = "mutex"
 MARKERS, LOCKS = "compiling", "locks"  # folders of this module, and of torch's own locks
-WAIT_S = 60.0  # until the folder is not put in order, because another process does so and is suspended
-REFUSED = (OSError, ResourceError)  # by a disk or a file system; then code is compiled as if there was no list
-
-_STATES: dict[Path, tuple[int, int]] = {}  # size and time of change of files whose digests this process has compared
 
 
 def keep_compiled_code() -> None:
@@ -52,7 +43,7 @@ def keep_compiled_code() -> None:
         if place.startswith(temporary):
             folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "uavlab", "compiled")
         else:
-            folder = Path(place) if _is_ours(Path(place)) else Path(place, OURS)
+            folder = Path(place) if Path(place, OURS).is_file() else Path(place, OURS)
         if _adopt(folder):
             os.environ[VARIABLE] = str(folder)
     if _begin not in callback_handler.start_callbacks:
@@ -73,9 +64,8 @@ def use_new_folder() -> None:
 
 @contextmanager
 def compilation() -> Iterator[None]:
-    """Mark that code is compiled within the block; if it raises, what it wrote is removed."""
-    marker = _mark(Path(os.environ.get(VARIABLE, "")))
-    whole = False
+    """Mark that code is compiled within the block; if it raises, what was written since may be half of a file."""
+    marker, whole = _mark(), False
     try:
         yield
         whole = True
@@ -87,7 +77,7 @@ _MARKERS: list[BinaryIO | None] = []  # of torch's own compilation, the outermos
 
 
 def _begin(*_: Any) -> None:
-    _MARKERS.append(_mark(Path(os.environ.get(VARIABLE, ""))))
+    _MARKERS.append(_mark())
 
 
 def _end(*_: Any) -> None:
@@ -98,80 +88,52 @@ def _end(*_: Any) -> None:
 def _adopt(folder: Path) -> bool:
     """Return whether a folder is for compiled code alone: a new one, or one of ours."""
     folder.mkdir(parents=True, exist_ok=True)
-    if any(folder.iterdir()) and not _is_ours(folder):
+    if any(folder.iterdir()) and not (folder / OURS).is_file():
         return False
     (folder / OURS).touch()  # first, so that another process does not find a folder of others
     (folder / MARKERS).mkdir(exist_ok=True)
     return True
 
 
-def _is_ours(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in (OURS, LIST, MUTEX))  # the disk may lose one of them
-
-
-def _mark(folder: Path) -> BinaryIO | None:
-    """Put the folder in order, and return the marker of a compilation; None where there can be none."""
-    if not _is_ours(folder):
+def _mark() -> BinaryIO | None:
+    """Remove what is not whole, and return the marker of a compilation; None where there can be none."""
+    folder = Path(os.environ.get(VARIABLE, ""))
+    if not (folder / OURS).is_file():
         return None
-    with suppress(*REFUSED), _alone(folder):
-        _put_in_order(folder)
+    with suppress(OSError), _alone(folder):
+        _remove_unfinished(folder)
         marker = (folder / MARKERS / f"{os.getpid()}-{time.monotonic_ns()}").open("wb")
-        fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(marker, fcntl.LOCK_EX)
         return marker
     return None
 
 
 def _unmark(marker: BinaryIO | None, whole: bool) -> None:
     """End a compilation; its marker stays where it is not whole, as that of a process that was killed."""
-    if marker is None:
-        return
-    path = Path(marker.name)
-    with marker, suppress(*REFUSED), _alone(path.parents[1]):
-        if whole:
-            path.unlink()
-        marker.close()
-        _put_in_order(path.parents[1])
+    if marker is not None:
+        path = Path(marker.name)
+        with marker, suppress(OSError), _alone(path.parents[1]):
+            if whole:
+                path.unlink()
 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    deadline = time.monotonic() + WAIT_S
-    with (folder / MUTEX).open("ab") as handle:
-        while not _locks(handle):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{folder}: another process puts it in order")
-            time.sleep(0.01)
+    with (folder / MUTEX).open("ab") as mutex:
+        fcntl.flock(mutex, fcntl.LOCK_EX)
         yield
 
 
-def _locks(handle: BinaryIO) -> bool:
-    """Lock a file until it is closed; return whether nobody else had locked it."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _put_in_order(folder: Path) -> None:
-    """Remove files that are damaged, or not whole; list those that have become whole."""
-    before, files = _read_list(folder), _files(folder)
-    listed = {name: digest for name, digest in (before or {}).items() if name in files}
-    after = {name: digest for name, digest in listed.items() if _digest(folder / name, digest) == digest}
-    removed = [*(listed.keys() - after.keys())]
+def _remove_unfinished(folder: Path) -> None:
+    """Remove what was written since the first compilation that did not end, unless another process compiles now."""
     markers = [*(folder / MARKERS).iterdir()]
     left = [marker for marker in markers if _is_left(marker)]
-    if len(left) == len(markers):  # nobody compiles
-        others = files - listed.keys()
-        if left or before is None:
-            removed += others
-        else:
-            after |= {name: _digest(folder / name) for name in others}
-    for name in removed:
-        (folder / name).unlink(missing_ok=True)
-    if after != before:
-        write_json(folder / LIST, {"files": after, "sha256": json_digest(after)})
-    if len(left) == len(markers):
+    if left and len(left) == len(markers):
+        since = min(marker.stat().st_mtime_ns for marker in left)
+        kept = {folder / name for name in (OURS, MUTEX, MARKERS, LOCKS)}
+        for path in folder.rglob("*"):
+            if path.is_file() and not kept & {path, *path.parents} and path.stat().st_mtime_ns >= since:
+                path.unlink()
         for marker in left:
             marker.unlink()
 
@@ -179,42 +141,11 @@ def _put_in_order(folder: Path) -> None:
 def _is_left(marker: Path) -> bool:
     """Return whether the process of a marker has ended, or its compilation has failed."""
     with marker.open("rb") as handle:
-        return _locks(handle)
-
-
-def _files(folder: Path) -> set[str]:
-    names = set()
-    for place, folders, files in os.walk(folder):
-        if Path(place) == folder:
-            folders[:] = [name for name in folders if name not in (MARKERS, LOCKS)]
-            files = [name for name in files if name not in (LIST, MUTEX, OURS)]
-        names |= {str(Path(place, name).relative_to(folder)) for name in files}
-    return names
-
-
-def _digest(path: Path, expected: str = "") -> str:
-    """Return the digest of a file, empty if it cannot be read; of one that is as this process saw it, the expected."""
-    try:
-        status = path.lstat()
-        state = status.st_size, status.st_mtime_ns
-        if expected and _STATES.get(path) == state:
-            return expected
-        with path.open("rb") as handle:
-            digest = hashlib.file_digest(handle, "sha256").hexdigest()
-    except OSError:
-        return ""
-    if expected in ("", digest):
-        _STATES[path] = state
-    return digest
-
-
-def _read_list(folder: Path) -> dict[str, str] | None:
-    """Return the digest of each file that was whole; None if there is no list, or a damaged one."""
-    try:
-        content = json.loads((folder / LIST).read_bytes())
-        return content["files"] if content["sha256"] == json_digest(content["files"]) else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
 
 
 F = TypeVar("F", bound=Callable)

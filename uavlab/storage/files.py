@@ -15,7 +15,6 @@ from typing import Any
 from uavlab.core.errors import FileError, ResourceError
 
 MAX_JSON_BYTES = 10_000_000
-RESERVED_BYTES = 16_384  # several times the status of a run
 
 
 def open_regular(path: Path) -> BufferedReader:
@@ -66,52 +65,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    write_text(path, _render(value))
-
-
-def _render(value: Any) -> str:
-    return json.dumps(value, indent=1) + "\n"
-
-
-@contextmanager
-def reserve_space(path: Path | None) -> Iterator[None]:
-    """Hold disk space for a last version of a small file within the block; ``write_last`` uses it on a full disk."""
-    if path is None:
-        yield
-        return
-    try:
-        with _reserve(path).open("wb") as file:
-            file.write(bytes(RESERVED_BYTES))
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise ResourceError(f"{path}: cannot be written ({error.strerror}); free some space.") from error
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            _reserve(path).unlink()
-
-
-def write_last(path: Path, value: Any) -> None:
-    """Replace a JSON file atomically, if need be in the space that ``reserve_space`` holds."""
-    try:
-        write_json(path, value)
-    except ResourceError:
-        try:
-            with _reserve(path).open("r+b") as file:  # in place: needs neither blocks nor an inode
-                file.write(_render(value).encode())
-                file.truncate()
-                os.fsync(file.fileno())
-            _reserve(path).replace(path)
-            return
-        except OSError:
-            pass
-        raise
-
-
-def _reserve(path: Path) -> Path:
-    return path.with_name(f".{path.name}.reserve")
+    write_text(path, json.dumps(value, indent=1) + "\n")
 
 
 def put_aside(path: Path) -> None:

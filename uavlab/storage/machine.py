@@ -52,12 +52,21 @@ def describe(device: torch.device | str) -> dict[str, Any]:
     }
 
 
-def memory(device: torch.device | str) -> dict[str, float]:
-    """Return the memory that this process has in use now: ``memory_MiB``, and on a GPU ``gpu_memory_MiB`` (no sync)."""
-    sizes = {"memory_MiB": psutil.Process().memory_info().rss}
+def memory(device: torch.device | str) -> dict[str, int]:
+    """Return the memory of this process (bytes, no sync).
+
+    Returns:
+        ``resident`` in main memory; on a GPU also ``allocated`` by tensors, its ``peak``, and ``reserved`` by torch
+        (without the context of the driver).
+    """
+    sizes = {"resident": psutil.Process().memory_info().rss}
     if torch.device(device).type == "cuda":
-        sizes["gpu_memory_MiB"] = torch.cuda.memory_allocated(device)
-    return {name: size / 2**20 for name, size in sizes.items()}
+        sizes |= {
+            "allocated": torch.cuda.memory_allocated(device),
+            "peak": torch.cuda.max_memory_allocated(device),
+            "reserved": torch.cuda.memory_reserved(device),
+        }
+    return sizes
 
 
 @lru_cache

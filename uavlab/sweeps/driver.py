@@ -41,7 +41,7 @@ from uavlab.experiment.run_dir import (
     sign_lock,
 )
 from uavlab.experiment.run_state import not_exact
-from uavlab.experiment.validation import problems_of, strict_model
+from uavlab.experiment.settings import problems_of, strict_model
 from uavlab.storage.files import json_digest, read_json, write_json
 from uavlab.storage.machine import usable_cores
 from uavlab.sweeps.spec import Search, Sweep, Trial, distribution, rounded
@@ -145,6 +145,7 @@ def search_plan(sweep: Sweep, path: Path, known: list[dict[str, Any]], stop: Eve
     The ``known`` proposals of earlier calls come first, and all are kept in a file. A proposal follows from the seed of
     the search, its number, and the values of those that have ended.
     """
+    require("sweep", "search", "optuna")
     import optuna
 
     search = Search(**(sweep.search or {}))

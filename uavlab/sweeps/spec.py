@@ -18,10 +18,8 @@ from uavlab.core.installation import entry, program
 from uavlab.core.registry import ENVIRONMENTS, LEARNERS, Registry
 from uavlab.core.text import quote, yaml_lines
 from uavlab.experiment.config import LARGEST_FILE, Config, Layer, configure, read_yaml, toggle_layer
-from uavlab.experiment.names import require_preset
-from uavlab.experiment.presets import PRESETS, presets
-from uavlab.experiment.sizes import AUTO, AUTOMATIC
-from uavlab.experiment.validation import (
+from uavlab.experiment.names import PRESETS, presets, require_preset
+from uavlab.experiment.settings import (
     MAX_LISTED,
     as_stored,
     fields_of,
@@ -30,6 +28,7 @@ from uavlab.experiment.validation import (
     unknown_names,
     wrong_values,
 )
+from uavlab.experiment.sizes import AUTO, AUTOMATIC
 from uavlab.runtime.toggles import TOGGLES
 from uavlab.storage.files import json_digest, read_regular
 

@@ -40,8 +40,7 @@ from uavlab.ops.action_sampling import sample_categorical, without_padding
 FUNCTIONS = ("initial", "transition", "observe", "reward", "terminated", "measure")
 DOUBLE_STEPS = 20  # in float64, where only types are checked
 
-Range = tuple[float, float, float]
-"""Least number, mean and largest number."""
+Range = tuple[float, float, float]  # least number, mean and largest number
 ACTIONS = ("random", "corner", "zero")
 DTYPES = {  # of results whose type differs from that of the noise
     "terminated": torch.bool,
@@ -74,35 +73,38 @@ class EnvReport:
     not_exact: tuple[str, ...] = ()  # why runs cannot be repeated bit for bit
 
     def __repr__(self) -> str:
-        total, ends = self.worlds * self.steps * len(ACTIONS), (self.terminated, self.truncated)
         returns = "none of random actions: no episode ended; take more steps"
         if self.returns:
             values = torch.tensor(self.returns, dtype=torch.float64)
             spread = values.std(correction=0).item()
             returns = f"{values.mean().item():.4g} of random actions, +- {spread:.4g} over {len(values)} episodes"
-        effect = "observations by up to {:.4g}, rewards by up to {:.4g}".format(*self.effect)
-        warning = "  WARNING   actions change nothing: random and zero actions had the same observations and rewards"
+        effect = "actions   change observations by up to {:.4g}, rewards by up to {:.4g}".format(*self.effect)
+        idle = "actions change nothing: random and zero actions had the same observations and rewards"
         deaths = (
-            f"\n  WARNING   {self.unmarked} steps went on after the end of an agent's task; set deaths=True in spec, or"
-            " replay holds its rows after the end"
+            f"{self.unmarked} steps went on after the end of an agent's task; set deaths=True in spec, or replay holds "
+            "its rows after the end"
         )
-        return (
-            (
-                f"{self.env} keeps the contract of an environment.\n"
-                f"  steps     {total}: {self.worlds} worlds x {self.steps} steps, {', '.join(ACTIONS)} actions\n"
-                f"  episodes  {self.started} started, {ends[0]} ended by the task, {ends[1]} by the horizon\n"
-                f"  checked   {self.tensors} tensors; every rollout repeated and continued past its end,"
-                " every world also stepped alone\n"
-                f"  metrics   {', '.join(self.metrics)}\n"
-                f"  observed  {_format_range(self.observations)}\n"
-                f"  rewards   {_format_range(self.rewards)}\n"
-                f"  return    {returns}\n"
-            )
-            + (f"  actions   change {effect}" if any(self.effect) else warning)
-            + deaths * (self.unmarked > 0)
-            + "".join(f"\n  WARNING   not exact: {reason}" for reason in self.not_exact)
-            + "".join(f"\n  WARNING   {place}: a GPU waits, and CUDA graphs cannot hold it" for place in self.syncs)
-        )
+        warnings = [
+            *([] if any(self.effect) else [idle]),
+            *([deaths] if self.unmarked else []),
+            *(f"not exact: {reason}" for reason in self.not_exact),
+            *(f"{place}: a GPU waits, and CUDA graphs cannot hold it" for place in self.syncs),
+        ]
+        lines = [
+            f"{self.env} keeps the contract of an environment.",
+            f"steps     {self.worlds * self.steps * len(ACTIONS)}: {self.worlds} worlds x {self.steps} steps, "
+            f"{', '.join(ACTIONS)} actions",
+            f"episodes  {self.started} started, {self.terminated} ended by the task, {self.truncated} by the horizon",
+            f"checked   {self.tensors} tensors; every rollout repeated and continued past its end, every world also "
+            "stepped alone",
+            f"metrics   {', '.join(self.metrics)}",
+            "observed  {0:.4g} to {2:.4g}, mean {1:.4g}, under random actions".format(*self.observations),
+            "rewards   {0:.4g} to {2:.4g}, mean {1:.4g}, under random actions".format(*self.rewards),
+            f"return    {returns}",
+            *([effect] if any(self.effect) else []),
+            *(f"WARNING   {text}" for text in warnings),
+        ]
+        return "\n  ".join(lines)
 
 
 @lru_cache
@@ -153,6 +155,7 @@ def check_env(env: Env | str, worlds: int = 7, steps: int = 300) -> EnvReport:
     for _ in range(min(steps, DOUBLE_STEPS)):
         double.step()
     still = CheckedRollout(env, worlds, "zero", torch.float32, seed=ACTIONS.index("random"))
+    idle = [still.step() for _ in range(steps)]
     return EnvReport(
         repr(env),
         worlds,
@@ -162,7 +165,7 @@ def check_env(env: Env | str, worlds: int = 7, steps: int = 300) -> EnvReport:
         observations=_range(random, "observe"),
         rewards=_range(random, "reward"),
         returns=tuple(returns),
-        effect=_effect(random, [still.step() for _ in range(steps)]),
+        effect=(_effect(random, idle, "observe"), _effect(random, idle, "reward")),
         syncs=_syncs(env),
         not_exact=tuple(env.inexact()) if hasattr(env, "inexact") else (),
     )
@@ -176,26 +179,15 @@ def _range(history: Sequence[Mapping[str, Tensor]], name: str) -> Range:
     return min(leaf.min().item() for leaf in flat), mean, max(leaf.max().item() for leaf in flat)
 
 
-def _format_range(numbers: Range) -> str:
-    return f"{numbers[0]:.4g} to {numbers[2]:.4g}, mean {numbers[1]:.4g}, under random actions"
-
-
-def _effect(history: Sequence[Mapping[str, Tensor]], other: Sequence[Mapping[str, Tensor]]) -> tuple[float, float]:
-    """Return the largest difference of an observation and of a reward between two rollouts with equal noise."""
-
-    def largest(name: str) -> float:
-        pairs = ((a[key], b[key]) for a, b in zip(history, other, strict=True) for key in a if key.startswith(name))
-        return max((a.double() - b.double()).abs().max().item() for a, b in pairs if a.numel())
-
-    return largest("observe"), largest("reward")
+def _effect(history: Sequence[Mapping[str, Tensor]], other: Sequence[Mapping[str, Tensor]], name: str) -> float:
+    """Return the largest difference of observations or rewards between two rollouts with equal noise."""
+    pairs = ((a[key], b[key]) for a, b in zip(history, other, strict=True) for key in a if key.startswith(name))
+    return max((a.double() - b.double()).abs().max().item() for a, b in pairs if a.numel())
 
 
 def _syncs(env: Env) -> tuple[str, ...]:
-    """Return the lines of the methods at which a GPU waits for the host, once constants are on the device.
-
-    An environment that works on the host by nature, as those of others do, has none that can be avoided.
-    """
-    if hasattr(env, "host_work"):
+    """Return the lines of the methods at which a GPU waits for the host, once constants are on the device."""
+    if hasattr(env, "host_work"):  # by nature, as environments of others do: none can be avoided
         return ()
     with HostSyncs(env) as syncs:
         CheckedRollout(env, 2, "random", torch.float32).step()
@@ -203,7 +195,6 @@ def _syncs(env: Env) -> tuple[str, ...]:
 
 
 def _check_members(env: Env) -> None:
-    """Check what an environment has before it is stepped."""
     name = type(env).__name__
     for member in ("spec", "metrics", "score", *FUNCTIONS):
         if not hasattr(env, member):
@@ -239,8 +230,8 @@ def _check_spec(where: str, spec: EnvSpec) -> None:
 
 
 def _check_metrics(env: Env) -> None:
-    where, common = f"{type(env).__name__}.metrics", [m.name for m in COMMON]
-    names = list(common)
+    name, common = type(env).__name__, [m.name for m in COMMON]
+    where, names = f"{name}.metrics", list(common)
     for metric in env.metrics:
         if not isinstance(metric, Metric):
             refuse(where, repr(metric), "Metric objects: uavlab.Metric(name, over)")
@@ -250,12 +241,12 @@ def _check_metrics(env: Env) -> None:
         if metric.over not in ("last", "mean", "sum", "outcome") or metric.better not in ("high", "low"):
             refuse(where, repr(metric), "over 'last', 'mean', 'sum' or 'outcome' and better 'high' or 'low'")
         names.append(metric.name)
-    _check_score(f"{type(env).__name__}.score", env.score, names)
+    _check_score(f"{name}.score", env.score, names)
     of_groups, groups = getattr(env, "group_scores", {}), [part.name for part in env.spec.parts]
     if of_groups and (not isinstance(of_groups, Mapping) or set(of_groups) != set(groups)):
-        refuse(f"{type(env).__name__}.group_scores", repr(of_groups), f"a score for each of {groups}, or none")
+        refuse(f"{name}.group_scores", repr(of_groups), f"a score for each of {groups}, or none")
     for group, score in of_groups.items():
-        _check_score(f"{type(env).__name__}.group_scores[{group!r}]", score, names)
+        _check_score(f"{name}.group_scores[{group!r}]", score, names)
 
 
 def _check_score(where: str, score: Any, names: Sequence[str]) -> None:
@@ -278,7 +269,6 @@ class CheckedRollout:
     def __init__(
         self, env: Env, worlds: int, actions: str, dtype: torch.dtype, past_end: bool = False, seed: int | None = None
     ) -> None:
-        """Start the worlds; ``seed`` is that of all noise, by default one for each kind of actions."""
         self.env, self.spec, self.worlds, self.actions, self.dtype = env, env.spec, worlds, actions, dtype
         self.past_end = past_end  # ended worlds are stepped on, as in evaluate.simulate and survey
         self.noise = torch.Generator().manual_seed(ACTIONS.index(actions) if seed is None else seed)
@@ -289,7 +279,6 @@ class CheckedRollout:
         self.check_clock()
 
     def step(self) -> dict[str, Tensor]:
-        """Take and check one step; return all results by name."""
         state, action, noise = self.state, self.action(), self.draw(self.spec.step_noise)
         after, results = self.results(state, action, noise)
         self.check_results(results)
@@ -314,10 +303,10 @@ class CheckedRollout:
 
     def repeat(self, first: dict[str, Tensor]) -> None:
         """Take one step and compare its results with those of another rollout."""
+        expected = "equal ones from equal noise: draw nothing else at random, and keep nothing between calls"
         for name, value in self.step().items():
             if not torch.equal(value, first[name]) and not self.is_noticed(name, "on a second rollout"):
                 self.number -= 1  # the message refers to the step just taken
-                expected = "equal ones from equal noise: draw nothing else at random, and keep nothing between calls"
                 self.refuse(name, "other numbers on a second rollout", expected)
 
     def draw_states(self, count: int) -> Any:
@@ -361,7 +350,8 @@ class CheckedRollout:
         except Exception as error:
             if isinstance(error, ConfigError) and hasattr(self.env, "host_work"):
                 raise  # it says itself what another process did
-            got = f"{type(error).__name__} ({error}){line_of(error, self.env)}"
+            place = place_of(reversed([*traceback.walk_tb(error.__traceback__)]), self.env)
+            got = f"{type(error).__name__} ({error})" + (f" at {place}" if place else "")
             self.refuse(function, got, "a result: compare shapes, and how much noise there is, with spec")
         if not torch.equal(generator, torch.get_rng_state()):
             expected = "randomness from the noise that is passed in alone, of which spec declares the amount"
@@ -398,7 +388,6 @@ class CheckedRollout:
             self.refuse("observe.legal", "an agent without a move", "at least one, such as to stay")
 
     def check_metrics(self, results: dict[str, Tensor]) -> None:
-        """Check that figures are within the bounds of their metrics."""
         for metric in self.env.metrics:
             values, (low, high) = results[name := f"measure[{metric.name!r}]"], metric.bounds
             got = f"{values.min():.3g} to {values.max():.3g}"
@@ -468,11 +457,11 @@ class CheckedRollout:
     def check_alone(self, results: dict[str, Tensor], alone: dict[str, Tensor]) -> None:
         """Check that a world gives the same results without the other worlds."""
         for name, value in results.items():
-            got, expected = alone[name].double(), value[self.alone()].double()
-            equal = got.shape == expected.shape and torch.allclose(got, expected, TOLERANCE, TOLERANCE)
+            got, other = alone[name].double(), value[self.alone()].double()
+            equal = got.shape == other.shape and torch.allclose(got, other, TOLERANCE, TOLERANCE)
             if not equal and not self.is_noticed(name, "when its world was played again"):
-                advice = "worlds that are independent: no means, sorts or indices over worlds"
-                self.refuse(name, "other numbers without a world's neighbours", advice)
+                expected = "worlds that are independent: no means, sorts or indices over worlds"
+                self.refuse(name, "other numbers without a world's neighbours", expected)
 
     def is_noticed(self, what: str, when: str) -> bool:
         """Return whether the environment may give other numbers from equal seeds, and has noticed that it did."""
@@ -505,12 +494,10 @@ class CheckedRollout:
         action = without_padding(action, padded_actions(self.spec, action.device))
         return {"random": action, "corner": action.sign(), "zero": torch.zeros_like(action)}[self.actions]
 
-    def alone(self) -> slice:
-        """Return the index of the world that is also stepped alone in this step."""
+    def alone(self) -> slice:  # the world that is also stepped alone in this step
         return slice(self.number % self.worlds, self.number % self.worlds + 1)
 
     def draw(self, count: int) -> Tensor:
-        """Draw ``count`` uniform numbers for each world."""
         return torch.rand(self.worlds, count, generator=self.noise, dtype=self.dtype)
 
     def refuse(self, what: str, got: str, expected: str) -> NoReturn:
@@ -521,12 +508,6 @@ class CheckedRollout:
 
 def is_frozen(thing: Any) -> bool:
     return getattr(getattr(thing, "__dataclass_params__", None), "frozen", False)
-
-
-def line_of(error: Exception, env: Env) -> str:
-    """Return the deepest line of an environment's methods that an error passed, as text behind its message."""
-    place = place_of(reversed([*traceback.walk_tb(error.__traceback__)]), env)
-    return f" at {place}" if place else ""
 
 
 def place_of(frames: Iterable[tuple[FrameType, int]], env: Env) -> str:

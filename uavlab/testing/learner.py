@@ -6,18 +6,17 @@ The first violation raises ConfigError with the place, the value, the expected v
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import chain
-from typing import Any, ClassVar, Literal, NoReturn
+from typing import Any, NoReturn
 
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from uavlab.core.errors import DivergedError
 from uavlab.core.protocols import Env, initial_memory, step_policy
-from uavlab.core.registry import COLLECTORS, ENVIRONMENTS, LEARNERS, Environment
+from uavlab.core.registry import COLLECTORS, ENVIRONMENTS, LEARNERS
 from uavlab.core.rng import Streams, acting_noise
 from uavlab.core.text import require_known
-from uavlab.core.types import ChoiceObs, EnvSpec, MapObs, Metric, Update, leaves, observation_type, tensors, tree_map
+from uavlab.core.types import EnvSpec, Update, leaves, tree_map
 from uavlab.evaluation import require_actions
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
@@ -25,75 +24,9 @@ from uavlab.registration import name_and_parameters
 from uavlab.runtime.finite_check import require_finite
 from uavlab.testing.environment import refuse
 
-AGENTS, CHOICES, SIDE = 2, 4, 3
-
-
-@tensors
-class Turn:
-    """Worlds in which every agent acts once; ``start`` is the noise of the beginning."""
-
-    start: Float[Tensor, " B"]
-    done: Bool[Tensor, " B"]
-    step: Int[Tensor, " B"]
-
-
-@dataclass(frozen=True)
-class Bandit:
-    """Two agents, each rewarded 0 for the best action (0.5 in [-1, 1], or move 2 of 4) and down to -15 for others.
-
-    With ``moves`` agents choose moves, all of which but the best cost 10: at once, where they observe ``vectors``; in
-    turn, each to a cell of its own, where they observe ``maps``.
-    """
-
-    moves: Literal["none", "vectors", "maps"] = "none"
-    metrics: ClassVar[tuple[Metric, ...]] = ()
-    score: ClassVar[dict[str, float]] = {"return": 1.0}
-
-    @property
-    def spec(self) -> EnvSpec:
-        spec = EnvSpec(AGENTS, obs=1, action=1, horizon=1, dt=1.0, initial_noise=1, step_noise=0, groups=(0,) * AGENTS)
-        if self.moves == "none":
-            return spec
-        spec = replace(spec, choices=CHOICES)
-        return replace(spec, team=1, side=SIDE) if self.moves == "maps" else spec
-
-    def initial(self, noise: Float[Tensor, "B 1"]) -> Turn:
-        step = torch.zeros_like(noise[:, 0], dtype=torch.int64)
-        return Turn(start=noise[:, 0].clone(), done=step.bool(), step=step)
-
-    def transition(self, state: Turn, action: Shaped[Tensor, "B A *D"], noise: Float[Tensor, "B 0"]) -> Turn:
-        return replace(state, done=torch.ones_like(state.done), step=state.step + 1)
-
-    def observe(self, state: Turn) -> Float[Tensor, "B A 1"] | ChoiceObs | MapObs:
-        """Return one constant feature, or constant maps; every move is legal."""
-        lead, one = (len(state.step), AGENTS), state.start.new_ones
-        if self.moves == "none":
-            return one(*lead, 1)
-        cells = torch.arange(AGENTS * CHOICES, device=state.step.device).view(AGENTS, CHOICES).repeat(lead[0], 1, 1)
-        if self.moves == "vectors":
-            return ChoiceObs(one(*lead, 1), cells >= 0)
-        maps, team = one(*lead, 1, SIDE, SIDE), one(lead[0], 1, SIDE, SIDE)
-        return MapObs(maps, team, cells[..., 0].clone(), cells >= 0, cells)
-
-    def reward(self, state: Turn, action: Shaped[Tensor, "B A *D"], after: Turn) -> Float[Tensor, "B A"]:
-        """Return minus ten times the distance to the best action, or 10 for another than the best move."""
-        off = action != 2 if self.spec.choices else (action[..., 0].clamp(-1, 1) - 0.5).abs()
-        return -10 * off.to(state.start.dtype)
-
-    def terminated(self, state: Turn) -> Bool[Tensor, "B A"]:
-        return state.done[:, None].expand(-1, AGENTS)
-
-    def measure(self, state: Turn, action: Shaped[Tensor, "B A *D"], after: Turn) -> dict[str, Float[Tensor, " B"]]:
-        return {}
-
-
 SMALL = {"worlds": 2, "batch": 16, "learning_starts": 32, "capacity": 128}  # settings of the collector, if it has them
-PLAYED = {"worlds": 16, "batch": 64, "learning_starts": 64, "capacity": 4096}  # on a bandit
 UPDATES, DELAY, WORLDS = 2, 4, 5  # with equal noise; until the policy changes, at most; worlds in which policies act
 SHARE, ROUNDING = 0.01, 1e-4  # of its own change by which a run may differ beside another one; of actions
-SEEDS, EVERY, JUDGED = 4, 20, 256  # runs on a bandit, updates between their scores, worlds of a score
-BANDITS = (Bandit(), Bandit("vectors"), Bandit("maps"))
-GAIN = 0.25  # least share of the way to the best reward, which is 0
 FINITE = "finite numbers: guard divisions, roots and logarithms"
 OWN_NOISE = "draw all randomness in update_noise, from the streams that are passed in"
 WHOLE = "return every tensor that later updates depend on, and copy it back in load_state_dict"
@@ -110,43 +43,35 @@ class LearnerReport:
     numbers: int  # in its state, for two runs
     policy: tuple[int, ...]  # shape of its parameters
     rounding: float  # largest difference of a run beside another one, as a share of its change
-    updates: int  # on the bandit; 0 if it was left out
-    before: float  # mean reward there without updates; that of the best action is 0
-    after: float  # and with them
-    spread: float  # standard deviation over seeds
 
     def __repr__(self) -> str:
-        reward = f"mean reward {self.before:.3g} -> {self.after:.3g} after {self.updates} updates, best 0"
-        bandit = f"{reward}, +- {self.spread:.2g} over {SEEDS} seeds" if self.updates else "left out"
         return (
             f"{self.learner} keeps the contract of a learner on {self.env}.\n"
             f"  state     {self.tensors} tensors of {self.numbers} numbers, all finite, guarded and restored\n"
             f"  policy    parameters of shape {self.policy}; actions in range with and without noise\n"
             f"  noise     equal noise gives equal bits; a run differs beside another one by {self.rounding:.1e} of its"
-            f" change\n  bandit    {bandit}"
+            " change"
         )
 
 
 def check_learner(
-    learner: str, env: Env | str | None = None, settings: Mapping[str, Any] | None = None, updates: int = 400
+    learner: str, env: Env | str | None = None, settings: Mapping[str, Any] | None = None
 ) -> LearnerReport:
     """Train a learner for a few updates and raise at the first violation of the contract of ``Learner``.
 
     Equal noise gives equal bits; runs in one process are independent; ``state_dict`` is complete, and covered by
-    ``tensors_to_check``; updates change the policy, whose actions are in range; saved parameters act like the learner;
-    and it improves on a bandit, a task of one step whose best action is known.
+    ``tensors_to_check``; updates change the policy, whose actions are in range; saved parameters act like the learner.
+    Whether it learns, a run on a small environment shows.
 
     Args:
         learner: Name of a registered learner.
         env: An environment or the name of one; None takes the first registered one that the learner fits.
         settings: Any settings but ``seed`` and ``runs``, such as ``device``; small networks make the check fast.
-        updates: Largest number of updates on the bandit, which is left out if this is 0 or the learner does not fit.
 
     Raises:
         ConfigError: The learner breaks the contract, there is no such learner, or it does not fit the environment.
     """
-    settings = settings or {}
-    config = _configure(learner, env, settings)
+    config = _configure(learner, env, settings or {})
     first, again, alone, fresh = (_Training(config, seed, runs) for seed, runs in ((0, 2), (0, 2), (1, 1), (7, 2)))
     _check_policy(fresh)  # not the seeds of a loaded policy
     rounding = _check_runs(first, alone)
@@ -159,15 +84,8 @@ def check_learner(
     _check_state(first, fresh)
     _check_guard(first)
     sizes = [tensor.numel() for tensor in first.state().values()]
-    known = sorted(BANDITS, key=lambda task: observation_type(task.spec) is not observation_type(first.env.spec))
-    bandit = next((task for task in known if not first.algorithm.unsupported(task.spec)), None)
-    scores = 0, 0.0, 0.0, 0.0
-    if bandit and updates:
-        task, source = replace(config.task, environment=Environment(Bandit)), _sizes(learner, PLAYED, settings)
-        played = replace(config, env=bandit, task=task, source=replace(config.source, **source))
-        scores = _play(_Training(played, 0, SEEDS), updates)
-    env_name, shape = type(config.env).__name__, tuple(first.learner.parameters().shape)
-    return LearnerReport(learner, env_name, len(sizes), sum(sizes), shape, rounding, *scores)
+    shape = tuple(first.learner.parameters().shape)
+    return LearnerReport(learner, type(config.env).__name__, len(sizes), sum(sizes), shape, rounding)
 
 
 def _configure(learner: str, env: Env | str | None, settings: Mapping[str, Any]) -> Config:
@@ -180,17 +98,12 @@ def _configure(learner: str, env: Env | str | None, settings: Mapping[str, Any])
         if env is None:
             refuse("check_learner", f"{learner}, which fits no environment here", "one that it fits as env=")
     name, parameters = name_and_parameters(env)
-    small = {"learner": learner, "device": "cpu", **_sizes(learner, SMALL, settings)}
-    config = configure(name, parameters, {**small, **settings})
+    known = {field.name for field in fields(COLLECTORS[LEARNERS[learner].collector].settings)}
+    small = {size: value for size, value in SMALL.items() if size in known}
+    config = configure(name, parameters, {"learner": learner, "device": "cpu", **small, **settings})
     if not isinstance(config.env.spec, EnvSpec):
         refuse("check_learner", f"{name}, which has no team of agents", "an environment with one as env=")
     return config
-
-
-def _sizes(learner: str, sizes: Mapping[str, int], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those sizes that are settings of the learner's collector, except where ``settings`` holds others."""
-    known = [field.name for field in fields(COLLECTORS[LEARNERS[learner].collector].settings)]
-    return {name: settings.get(name, size) for name, size in sizes.items() if name in known}
 
 
 class _Training:
@@ -250,7 +163,6 @@ class _Training:
 
 
 def _check_policy(training: _Training) -> None:
-    """Check actions, parameters, and the policy of saved parameters."""
     learner, spec, (_, obs) = training.learner, training.env.spec, training.worlds(training.rng, WORLDS)
     theta = learner.parameters()
     if theta.dim() != 3 or len(theta) != 2:
@@ -341,32 +253,6 @@ def _check_symptoms(training: _Training, result: Update) -> None:
         if not hasattr(training.hyper, remedy.setting):
             known = ", ".join(field.name for field in fields(training.algorithm.settings))
             training.refuse("symptoms", f"the setting {remedy.setting!r}", f"one of {known or 'none'}")
-
-
-def _play(training: _Training, updates: int) -> tuple[int, float, float, float]:
-    """Train on a bandit until the mean reward has risen clearly; return the last figures of the report."""
-    before = after = _mean_rewards(training)
-    for number in range(1, updates + 1):
-        training.update()
-        if number % EVERY and number < updates:
-            continue
-        after = _mean_rewards(training)
-        first, last, spread = before.mean().item(), after.mean().item(), max(before.std().item(), after.std().item())
-        if last - first > max(spread, -GAIN * first):
-            return number, first, last, spread
-    got = f"mean reward {before.mean():.3g} -> {after.mean():.3g} on the bandit after {updates} updates"
-    expected = "a clear rise towards 0: check signs of losses, and what gradients reach, or raise `updates=` or lr"
-    training.refuse("update", got, expected)
-
-
-def _mean_rewards(training: _Training) -> Float[Tensor, " R"]:
-    """Return the mean reward of the present policy in worlds that are the same for each call."""
-    env, rng = training.env, Streams(training.rng.seeds, training.rng.device)
-    state, obs = training.worlds(rng, JUDGED)
-    noise = acting_noise(rng, "check.act", JUDGED, env.spec)
-    memory = initial_memory(policy := training.learner.policy(env.spec), len(rng.seeds), JUDGED)
-    action = step_policy(policy, obs, noise, memory)[0].flatten(0, 1)
-    return env.reward(state, action, state).unflatten(0, (len(rng.seeds), JUDGED)).mean((1, 2))
 
 
 def _act(policy: Any, obs: Any, noise: Tensor | None) -> Tensor:

@@ -15,7 +15,7 @@ import numpy as np
 
 from uavlab.core.errors import ConfigError, FallbackWarning
 from uavlab.core.installation import program
-from uavlab.experiment.external_names import Origin
+from uavlab.experiment.names import Origin
 from uavlab.storage.machine import usable_cores
 from uavlab.workers.processes import TRIES, Workers, with_notes
 from uavlab.workers.spaces import Description, Rows

@@ -15,7 +15,7 @@ from torch import Tensor
 from uavlab.core.errors import ConfigError, FallbackWarning
 from uavlab.core.registry import Resume
 from uavlab.core.types import ChoiceObs, EnvSpec, Group, Metric, Rule, team_spec, tensors, tree_map
-from uavlab.experiment.external_names import Origin
+from uavlab.experiment.names import Origin
 from uavlab.workers.cache import Cache, World, cache_for, key_of
 from uavlab.workers.spaces import TERMINATED, TRUNCATED, UNSEEN, Description, Rows
 from uavlab.workers.team import Grouping

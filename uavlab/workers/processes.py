@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 from uavlab.core.errors import ConfigError, FallbackWarning, ResourceError
 from uavlab.core.installation import PACKAGE
 from uavlab.core.text import printable
-from uavlab.experiment.external_names import Origin
+from uavlab.experiment.names import Origin
 from uavlab.workers.spaces import Description, Rows, difference, memory_bytes, rows_in
 
 QUIET = {"OMP_NUM_THREADS": "1", "SDL_VIDEODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}

@@ -12,7 +12,7 @@ from annotated_types import Ge, Le
 
 from uavlab.core.errors import FallbackWarning
 from uavlab.core.registry import ENVIRONMENTS, Environment
-from uavlab.experiment.external_names import Origin, compose, is_external, parse
+from uavlab.experiment.names import Origin, compose, is_external, parse_external
 from uavlab.workers.processes import describe
 from uavlab.workers.spaces import Description
 
@@ -37,7 +37,7 @@ def external(target: str | Callable[..., Any], /, **arguments: bool | int | floa
         MissingPackageError: Gymnasium or PettingZoo is not installed.
     """
     name = compose(target, arguments)
-    if name in ENVIRONMENTS and _CODE.get(name) != _changed(origin := parse(name)):
+    if name in ENVIRONMENTS and _CODE.get(name) != _changed(origin := parse_external(name)):
         from uavlab.workers.cache import close_all  # late: it needs torch
 
         close_all(name)
@@ -49,7 +49,7 @@ def external(target: str | Callable[..., Any], /, **arguments: bool | int | floa
 def register(name: str) -> None:
     """Register the environment of this name, unless it is known."""
     if name not in ENVIRONMENTS and is_external(name):
-        _register(parse(name))
+        _register(parse_external(name))
 
 
 _CODE: dict[str, int] = {}  # when the file of each environment changed last, as it was registered

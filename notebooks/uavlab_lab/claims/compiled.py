@@ -3,11 +3,11 @@
 from dataclasses import replace
 from unittest.mock import patch
 
-from uavlab.benchmarks.compare import build_call
 from uavlab.learners.masac import loop
 from uavlab.profiling.timing import time_call
 from uavlab.runtime.wrappers import compile_function
 from uavlab_lab.claims.measures import LOOP, Bench, Estimate, NotTestable, measure, once, speedup, speedup_text
+from uavlab_lab.measure.compare import build_call
 
 BATCHED = {"update": "batched"}
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from uavlab.benchmarks.compare import Call, build_call
 from uavlab.experiment.instruments import gpu_load
 from uavlab.profiling.timing import median, time_call, time_in_turn
-from uavlab.profiling.torch_profile import profile
 from uavlab_lab.claims.measures import ENOUGH_S, LOOP, TEAMS, Bench, Estimate, Setting, measure
+from uavlab_lab.measure.compare import Call, build_call
+from uavlab_lab.measure.profile_run import profile
 
 
 @measure

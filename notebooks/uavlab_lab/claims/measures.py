@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import torch
 
-from uavlab.benchmarks.compare import Row, build_call, compare, prepare
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, RunConfig, configure
 from uavlab.profiling.roofline import ceilings, count_work
@@ -20,6 +19,7 @@ from uavlab.profiling.timing import median, ratio, time_in_turn
 from uavlab.runtime.stage_timer import Monitor
 from uavlab.runtime.toggles import Toggles, as_dict, toggle_presets
 from uavlab.storage.machine import device_name
+from uavlab_lab.measure.compare import Row, build_call, compare, prepare
 
 Setting = Mapping[str, Any]
 

@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from uavlab.benchmarks import compare
-from uavlab.benchmarks.compare import CYCLES, PARTS, Call, loading_calls
 from uavlab.experiment.config import Config, configure
 from uavlab.profiling.timing import ratio, time_call, time_in_turn
 from uavlab.telemetry.window_source import ItemDataset, WindowCollector
 from uavlab_lab.claims.gpu import device_share
 from uavlab_lab.claims.measures import Bench, Estimate, measure, once
+from uavlab_lab.measure import compare
+from uavlab_lab.measure.compare import CYCLES, PARTS, Call, loading_calls
 from uavlab_lab.suites.telemetry import FLIGHTS, raw_bytes
 
 PRINTED_EVERY = 20  # batches between two print-outs of the claims' program

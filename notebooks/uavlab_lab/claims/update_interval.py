@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from uavlab.benchmarks.compare import build_call
 from uavlab.core.errors import ResourceError
 from uavlab.envs.leader_follower.env import SlowLeaderFollower
 from uavlab.experiment.config import configure
@@ -17,6 +16,7 @@ from uavlab.profiling.timing import ratio, time_call
 from uavlab.runtime.stage_timer import Monitor
 from uavlab.storage.machine import usable_cores
 from uavlab_lab.claims.measures import Bench, Estimate, NotTestable, Setting, measure, once, read_shares
+from uavlab_lab.measure.compare import build_call
 from uavlab_lab.scaling import gain
 from uavlab_lab.suites.ranks import time_groups
 from uavlab_lab.suites.scale import CLUSTERS, measure_load

@@ -9,8 +9,7 @@ import ipywidgets as widgets
 from uavlab.core.protocols import Env
 from uavlab.core.text import one_line, yaml_value
 from uavlab.experiment.config import Config, configure, parse_setting, parts
-from uavlab.experiment.names import require_preset
-from uavlab.experiment.presets import Preset, presets
+from uavlab.experiment.names import Preset, presets, require_preset
 from uavlab.experiment.settings import describe_settings
 from uavlab.registration import name_and_parameters
 from uavlab_lab.plots.tables import Table

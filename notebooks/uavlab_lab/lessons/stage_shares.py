@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from uavlab.benchmarks.compare import Settings
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
 from uavlab.learners.learner import Learner
 from uavlab.runtime.stage_timer import Monitor
 from uavlab.training import make_cycle
+from uavlab_lab.measure.compare import Settings
 
 WARM = 5  # cycles before a monitor starts
 

@@ -9,7 +9,7 @@ import ipywidgets as widgets
 
 from uavlab.core.installation import ROOT
 from uavlab.experiment.config import configure
-from uavlab.experiment.estimate import Pace, measure
+from uavlab.experiment.fit import Pace, measure
 from uavlab_lab.plots import charts
 from uavlab_lab.widgets import Panel, guard, write_status
 

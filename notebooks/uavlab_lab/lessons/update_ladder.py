@@ -5,12 +5,12 @@ from typing import Any
 
 import torch
 
-from uavlab.benchmarks.compare import Settings, build_call
 from uavlab.core.protocols import CheckedTensors
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
 from uavlab.profiling.roofline import count_work
 from uavlab_lab.lessons.stage_shares import run_cycles
+from uavlab_lab.measure.compare import Settings, build_call
 
 
 def differences(preset: str, settings: Settings, *layers: Mapping[str, Any], updates: int = 10) -> list[dict[str, Any]]:

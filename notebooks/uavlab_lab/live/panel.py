@@ -16,9 +16,9 @@ from uavlab.core.errors import UavlabError
 from uavlab.core.text import markup
 from uavlab.experiment.names import run_folder
 from uavlab.experiment.run import Run
-from uavlab.live.trainer import Script, Trainer, trainer_in, trainer_of
 from uavlab_lab.live import pictures
 from uavlab_lab.live.switches import Switch, changeable
+from uavlab_lab.live.trainer import Script, Trainer, trainer_in, trainer_of
 from uavlab_lab.plots.tables import Table
 from uavlab_lab.widgets import ALERT, Panel, guard, scroll_box, write_status
 

@@ -6,9 +6,8 @@ from typing import Any
 from uavlab.core.text import markup, quote
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Change
-from uavlab.live.comparison import History, rates
-from uavlab.live.trainer import Trainer
 from uavlab.runtime.toggles import TOGGLES
+from uavlab_lab.live.trainer import History, Trainer, rates
 from uavlab_lab.live_run import draw
 from uavlab_lab.plots.style import COLORS
 from uavlab_lab.plots.svg import line_chart, thin
@@ -125,8 +124,6 @@ def status_line(trainer: Trainer) -> str:
     if trainer.alive and rate:
         parts.append(f"{rate[-1][1]:.3g} updates per second")
     fresh, comparison = trainer.fresh, trainer.comparison  # the thread may end them meanwhile
-    if trainer.preparing:
-        parts.append("compiling for a change, half a minute or more; training goes on")
     if trainer.alive and fresh:
         compiles = any("compile" in run.changes[place].settings for place in fresh)
         compiles &= run.config.toggles.compile != "off"

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from uavlab.benchmarks.registry import Option, Record, suite
+from uavlab.benchmarks import Option, Record, suite
 from uavlab.core.types import Entities
 from uavlab.envs.autoreset import advance, make_pool, start_worlds
 from uavlab.envs.target_assignment.env import FEATURES, Assignment

@@ -12,10 +12,10 @@ from typing import Any
 
 from torch import Tensor
 
-from uavlab.benchmarks.registry import Option, Record, suite
+from uavlab.benchmarks import Option, Record, suite
 from uavlab.core.errors import ConfigError
 from uavlab.core.text import quote
-from uavlab.experiment import presets as catalogue
+from uavlab.experiment import names as catalogue
 from uavlab.experiment import scores
 from uavlab.experiment.config import Config, Device, configure
 from uavlab.experiment.curriculum import Curriculum, Progression, progression

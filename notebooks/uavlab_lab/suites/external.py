@@ -4,11 +4,11 @@ from typing import Any
 
 import torch
 
-from uavlab.benchmarks.compare import build_call, compare
-from uavlab.benchmarks.registry import Option, Record, suite
+from uavlab.benchmarks import Option, Record, suite
 from uavlab.experiment.config import Device, configure
 from uavlab.profiling.timing import WARM_UP, median, time_in_turn
 from uavlab.workers.registration import external
+from uavlab_lab.measure.compare import build_call, compare
 
 WAITS = "uavlab_lab.waiting:Waiting"
 LEARN: dict[str, Any] = {

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from uavlab.benchmarks.compare import Settings
-from uavlab.benchmarks.registry import Option, Record, suite
+from uavlab.benchmarks import Option, Record, suite
 from uavlab.experiment.config import Device, configure
 from uavlab.profiling.timing import median, ratio
 from uavlab_lab.claims.measures import Bench
 from uavlab_lab.claims.update_interval import BLOCK, paced_blocks
+from uavlab_lab.measure.compare import Settings
 from uavlab_lab.scaling import Link, Load, interval_gain, longest_wait
 from uavlab_lab.suites.ranks import time_groups
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from uavlab.benchmarks.registry import Option, Record, suite
+from uavlab.benchmarks import Option, Record, suite
 from uavlab.core.registry import ENVIRONMENTS
 from uavlab.core.statistics import way
 from uavlab.core.text import require_known
 from uavlab.evaluation import EPISODES
 from uavlab.experiment import build, scores
 from uavlab.experiment.config import Config, Device, configure
-from uavlab.experiment.presets import presets
+from uavlab.experiment.names import presets
 from uavlab.experiment.run import Run
 from uavlab_lab.study import (
     NOTHING,

@@ -3,15 +3,15 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from uavlab.benchmarks.compare import compare
-from uavlab.benchmarks.registry import Option, Record, suite
+from uavlab.benchmarks import Option, Record, suite
 from uavlab.experiment.config import Device, configure
 from uavlab.experiment.instruments import Instruments
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import RunState
-from uavlab.live.trainer import Trainer
 from uavlab.profiling.timing import median, ratio, time_in_turn
 from uavlab.runtime.runtime import Runtime
+from uavlab_lab.live.trainer import Trainer
+from uavlab_lab.measure.compare import compare
 
 PRESET = "leader_follower_quick"
 CHANGES: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (

@@ -13,8 +13,7 @@ from typing import Any
 
 import torch
 
-from uavlab.benchmarks.compare import compare
-from uavlab.benchmarks.registry import Record, suite
+from uavlab.benchmarks import Record, suite
 from uavlab.collectors.on_policy import step_and_observe
 from uavlab.collectors.world_source import world_bytes
 from uavlab.core.types import tree_map
@@ -26,6 +25,7 @@ from uavlab.experiment.config import Device, RunConfig, configure
 from uavlab.profiling.timing import median, ratio, time_in_turn
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import EAGER, Toggles, as_dict
+from uavlab_lab.measure.compare import compare
 
 MISSIONS = (1, 8, 64)
 WORKERS = 2  # processes of the pool, and missions on the host, where the time grows in proportion to their number

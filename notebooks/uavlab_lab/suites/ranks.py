@@ -13,7 +13,7 @@ from typing import IO, Any, TypeVar, cast
 
 import torch
 
-from uavlab.benchmarks.registry import Option, Record, suite
+from uavlab.benchmarks import Option, Record, suite
 from uavlab.core.errors import ResourceError, UavlabError
 from uavlab.experiment import build
 from uavlab.experiment.config import Device, configure

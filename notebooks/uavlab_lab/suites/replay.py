@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from uavlab.benchmarks.registry import Record, suite
+from uavlab.benchmarks import Record, suite
 from uavlab.collectors.off_policy import blank_row
 from uavlab.core.types import tree_map
 from uavlab.envs.autoreset import start_worlds

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from uavlab.benchmarks.compare import compare, learning
-from uavlab.benchmarks.registry import Option, Record, suite
+from uavlab.benchmarks import Option, Record, suite
 from uavlab.experiment.config import Device, toggle_layer
 from uavlab.runtime.toggles import Toggles
+from uavlab_lab.measure.compare import compare, learning
 
 RUNS = 5
 CYCLES = 300  # of each run that is timed with its start-up

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from uavlab.benchmarks.registry import Option, Record, suite
+from uavlab.benchmarks import Option, Record, suite
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, Device, configure
 from uavlab.experiment.schedules import gradient_steps

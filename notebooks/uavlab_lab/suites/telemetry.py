@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from uavlab.benchmarks.compare import PARTS, loading_calls, rates
-from uavlab.benchmarks.registry import Record, suite
+from uavlab.benchmarks import Record, suite
 from uavlab.experiment import build
 from uavlab.experiment.config import Device, RunConfig, configure
 from uavlab.profiling.timing import ratio, time_in_turn
 from uavlab.telemetry.flights import ROW, FlightDataset
 from uavlab.telemetry.window_source import WindowCollector
+from uavlab_lab.measure.compare import PARTS, loading_calls, rates
 
 ONE_WORKER = {"loader": "per_item", "workers": 1}
 PATHS: Mapping[str, Mapping[str, Any]] = {

@@ -9,8 +9,7 @@ from typing import Any
 
 from torch._inductor import config as inductor
 
-from uavlab.benchmarks.compare import Call, Row, Settings, compare, compare_calls, prepare
-from uavlab.benchmarks.registry import Option, Record, suite
+from uavlab.benchmarks import Option, Record, suite
 from uavlab.collectors.off_policy import POOL_DEPTH, POOL_STEPS
 from uavlab.core.errors import ResourceError
 from uavlab.core.protocols import CheckedTensors
@@ -25,6 +24,7 @@ from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import EAGER, Toggles, as_dict, with_toggles
 from uavlab.storage.machine import usable_cores
 from uavlab.training import make_cycle
+from uavlab_lab.measure.compare import Call, Row, Settings, compare, compare_calls, prepare
 
 ORIGINAL_MS = {2: 16.6, 4: 36.2, 8: 89.0}
 """Milliseconds per update of a fork of the published program by number of agents, once on another machine."""

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from tests.support.fixtures_config import TINY, sizes
-from uavlab.benchmarks import compare as module
-from uavlab.benchmarks.compare import Call, build_call, compare, compare_calls, learning, prepare_pieces
 from uavlab.core.errors import ConfigError
 from uavlab.experiment import build
 from uavlab.experiment.config import configure, toggle_layer
 from uavlab.profiling.timing import WARM_UP
 from uavlab.runtime.runtime import Runtime
+from uavlab_lab.measure import compare as module
+from uavlab_lab.measure.compare import Call, build_call, compare, compare_calls, learning, prepare_pieces
 
 SETTINGS: dict[str, Any] = {"plain": toggle_layer("plain"), "eager": {}}
 COLUMNS = {"setting", "ms", "over_first", "low", "high", "over_below", "rounds", "ops", "first_call_s", "fell_back"}

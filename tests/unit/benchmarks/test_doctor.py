@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from uavlab.benchmarks import doctor
-from uavlab.benchmarks.doctor import Row, examine, format_toggles, toggle_rows
 from uavlab.runtime.toggles import TOGGLES
+from uavlab_lab.measure import doctor
+from uavlab_lab.measure.doctor import Row, examine, format_toggles, toggle_rows
 
 
 @pytest.fixture(autouse=True)

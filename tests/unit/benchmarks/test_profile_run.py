@@ -11,10 +11,10 @@ import pytest
 
 from tests.support.card_parts import facts, tables, title
 from tests.support.fixtures_config import TINY
-from uavlab.benchmarks import profile_run
-from uavlab.benchmarks.profile_run import Profile, profile_preset, shorten
 from uavlab.core.errors import ConfigError
 from uavlab.experiment.config import configure
+from uavlab_lab.measure import profile_run
+from uavlab_lab.measure.profile_run import Profile, profile_preset, shorten
 
 STEPS = {"rollout_steps": 12, "minibatches": 8, "spares": 3}
 
@@ -44,7 +44,7 @@ def test_what_saves_no_time_is_not_tried(
     monkeypatch.setattr(time, "monotonic", lambda: 1e9)
     monkeypatch.setattr(profile_run, "measure_changes", measure)
     monkeypatch.setattr(profile_run, "candidates", lambda config: changes)
-    monkeypatch.setattr(profile_run, "_watch", lambda config, trace, stacks: record(cycle_ms=cycle_ms))
+    monkeypatch.setattr(profile_run, "_watch", lambda config, trace: record(cycle_ms=cycle_ms))
     measured = profile_preset("leader_follower", TINY, every=every, limit=limit)
     assert measured["untried"] == untried
     assert {row["toggle"] for row in measured["candidates"]} == changes.keys() - set(untried)
@@ -68,7 +68,7 @@ def test_sizes_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(profile_run, "configure", configure_once)
     monkeypatch.setattr(profile_run, "measure_changes", measure)
-    monkeypatch.setattr(profile_run, "_watch", lambda config, trace, stacks: record(cycle_ms=1.0))
+    monkeypatch.setattr(profile_run, "_watch", lambda config, trace: record(cycle_ms=1.0))
     monkeypatch.setattr(profile_run, "_time_cycle", lambda config: seen.append(config.source.worlds) or 1.0)
     profile_preset("pursuit", {"rollout_steps": 4, "minibatches": 4})
     assert set(seen) == {4}
@@ -156,14 +156,6 @@ class TestProfile:
             "adam=fused                   1.50x     1.25x  1.12 to 1.50         2.0 s",
         ]
 
-    def test_the_source_of_an_operator_comes_last(self) -> None:
-        row = {"operator": "aten::bmm" * 9, "calls": 6.0, "cpu_ms": 0.5, "share": 0.25, "source": "mine.py:3 loss"}
-        lines = repr(record(operators=[row])).splitlines()
-        assert lines[3:5] == [
-            "operator                                           calls    cpu ms     share  source",
-            f"{('aten::bmm' * 9)[:45]}      6     0.500     25.0%  mine.py:3 loss".replace("      6", "          6"),
-        ]
-
     def test_it_is_a_dict(self) -> None:
         assert json.loads(json.dumps(record())) == record() == dict(record())
 
@@ -179,9 +171,3 @@ class TestProfile:
         assert stages == [["stage", "ms", "p95 ms", "share"], ["acting", "1.250", "2.500", "37.5%"]]
         assert gains[1] == ["adam=fused", "1.50x", "1.25x", "1.12 to 1.50", "2.0 s"]
         assert operators == [["operator", "calls", "cpu ms", "share"], ["aten::bmm", "6", "0.500", "25.0%"]]
-
-    def test_a_task_of_logs_has_its_throughput(self) -> None:
-        pace = {"loader": 900, "model": 400, "both": 300, "of_model": 0.75, "low": 0.7, "high": 0.8, "intervals": [300]}
-        page = record(pipeline={**pace, "disk_mib_per_s": None}, operators=[])._repr_html_()
-        assert "<p>windows/s: loader alone 900, model alone 400, both 300 (75% of the model" in page
-        assert len(tables(page)) == 2

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from uavlab.benchmarks import registry
-from uavlab.benchmarks.registry import Option, format_rows, suite, suites
+from uavlab import benchmarks as registry
+from uavlab.benchmarks import Option, format_rows, suite, suites
 from uavlab.core.errors import ConfigError
 from uavlab_lab import suites as folder_of_suites
 
 SOURCE = '''
 """A suite of one row."""
 
-from uavlab.benchmarks.registry import suite
+from uavlab.benchmarks import suite
 
 
 @suite("dropped", about="a file in the folder")

@@ -13,7 +13,7 @@ from uavlab.core.errors import ResourceError
 from uavlab.core.statistics import student
 from uavlab.core.text import yaml_value
 from uavlab.experiment.config import Config, configure, gather
-from uavlab.experiment.estimate import Pace
+from uavlab.experiment.fit import Pace
 from uavlab_lab import study
 
 TABLE = {"metric": "completion", "stages": [{"present": [1, 1], "mark": 0.9}, {}]}

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tests.support.fixtures_config import TINY, tiny
-from uavlab.benchmarks import profile_run
-from uavlab.benchmarks.compare import Call
-from uavlab.benchmarks.profile_run import candidates, measure_changes
 from uavlab.experiment.config import Config, configure
 from uavlab.runtime.runtime import Runtime
+from uavlab_lab.measure import profile_run
+from uavlab_lab.measure.compare import Call
+from uavlab_lab.measure.profile_run import candidates, measure_changes
 
 CHANGES = {"a": {"acting": "batched"}, "b": {"adam": "foreach"}, "c": {"compile": "default"}}
 MS = {  # of a cycle of 10 ms, an update takes 6, acting 2 and stepping 1 ms

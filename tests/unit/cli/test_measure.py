@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 
 from tests.support.cli_runner import SETTINGS, uavlab
-from uavlab.benchmarks import doctor, profile_run, registry
-from uavlab.benchmarks.registry import Option, suite, suites
+from uavlab import benchmarks as registry
+from uavlab.benchmarks import Option, suite, suites
 from uavlab.cli.measure import SYSTEMS
 from uavlab.cli.runs import require_one_measure
 from uavlab.core.errors import ConfigError
 from uavlab.experiment import fit as search
-from uavlab.experiment.presets import presets as known
+from uavlab.experiment.names import presets as known
 from uavlab.experiment.sizes import Sweep
 from uavlab_lab.claims import report as book
 from uavlab_lab.claims.ledger import ledger
+from uavlab_lab.measure import doctor, profile_run
 
 
 @pytest.fixture(autouse=True)
@@ -109,10 +110,10 @@ def test_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return {"verdict": "launch-bound: so it is", "update": update, **tables}
 
     monkeypatch.setattr(profile_run, "profile_preset", profile_preset)
-    flags = ("--rounds", "5", "--all", "--stacks", "--limit", "9", "--out", "p.json", "--json")
+    flags = ("--rounds", "5", "--all", "--limit", "9", "--out", "p.json", "--json")
     ended = uavlab("profile", "leader_follower_quick", *flags)
     assert ended.code == 0
-    options = {"rounds": 5, "trace": None, "every": True, "stacks": True, "limit": 9.0}
+    options = {"rounds": 5, "trace": None, "every": True, "limit": 9.0}
     assert calls == [("leader_follower_quick", options)]
     assert "launch-bound: so it is" in ended.out
     assert json.loads((tmp_path / "p.json").read_text()) == ended.json

@@ -12,9 +12,9 @@ import torch
 from tests.support.cli_runner import SETTINGS, uavlab
 from tests.support.fixtures_mapping import TINY_MISSION
 from uavlab.envs.leader_follower.env import LeaderFollower
-from uavlab.experiment import estimate, policy
+from uavlab.experiment import fit, policy
 from uavlab.experiment.config import configure
-from uavlab.experiment.estimate import Pace
+from uavlab.experiment.fit import Pace
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_config
 
@@ -33,7 +33,7 @@ PACE = Pace(20, 0.15, "", update_s=0.0075, warm_up_s=0.0, score_s=None, apart=""
 @pytest.fixture
 def pace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure nothing."""
-    monkeypatch.setattr(estimate, "measure", lambda config: PACE)
+    monkeypatch.setattr(fit, "measure", lambda config: PACE)
 
 
 class TestTrain:

@@ -8,8 +8,8 @@ import pytest
 from tests.support.cli_runner import uavlab
 from tests.support.fixtures_config import sizes
 from tests.support.fixtures_telemetry import write_logs
-from uavlab.benchmarks import profile_run
 from uavlab.cli import cli
+from uavlab_lab.measure import profile_run
 
 SMALL = {**sizes("telemetry"), "updates": 4}
 SET = [part for name, value in SMALL.items() for part in ("--set", f"{name}={value}")]
@@ -17,7 +17,6 @@ FLIES = "fly: telemetry has no team that flies; see `uavlab evaluate`."
 TAKES_NEITHER = {"bench", "claims", "doctor", "flights", "lab", "notebook", "presets", "sweep"} | {
     "sweep-trial",
     "toggles",
-    "tuning",
 }
 COMMANDS: tuple[tuple[list[str], str, str], ...] = (
     (["train", "telemetry_quick", *SET], "flights take ", ""),
@@ -48,7 +47,11 @@ COMMANDS: tuple[tuple[list[str], str, str], ...] = (
     (["settings", "run"], "", "'run' is a run, expected a preset; continue it by `uavlab resume run`"),
     (["check", "telemetry_quick", *SET], " can be learned from.", ""),
     (["check", "run"], "", "'run' is a run, expected a preset; continue it by `uavlab resume run`"),
-    (["profile", "telemetry_quick", *SET, "--rounds", "3", "--trace", "t.json.gz"], "windows/s: loader alone ", ""),
+    (
+        ["profile", "telemetry_quick", *SET, "--rounds", "3", "--trace", "t.json.gz"],
+        "ms    p95 ms   share\n",
+        "",
+    ),
     (["profile", "run"], "", "'run' is a run, expected a preset; continue it by `uavlab resume run`"),
     (["fit", "telemetry_quick", *SET, "--most", "2", "--memory", "1GB"], "--set batch=2\n", ""),
     (["fit", "run"], "", "'run' is a run, expected a preset; continue it by `uavlab resume run`"),

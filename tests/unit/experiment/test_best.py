@@ -13,9 +13,9 @@ import torch
 import uavlab as ul
 from uavlab import evaluation
 from uavlab.core.errors import ConfigError
-from uavlab.experiment.best import Best, group_owners, mean_scores
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
+from uavlab.experiment.schedules import Best, group_owners, mean_scores
 from uavlab.learners.ppo import LEARNERS
 
 TINY = {"updates": 6, "worlds": 2, "rollout_steps": 3, "hidden": 8, "evaluate_every": 2, "evaluate_episodes": 1}

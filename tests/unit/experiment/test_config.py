@@ -29,7 +29,7 @@ from uavlab.experiment.config import (
     read_yaml,
     single_layer,
 )
-from uavlab.experiment.presets import presets
+from uavlab.experiment.names import presets
 from uavlab.experiment.settings import settings_of
 from uavlab.learners.masac.masac import MASACConfig
 from uavlab.runtime.toggles import Toggles

@@ -11,10 +11,10 @@ import torch
 from tests.support.fixtures_config import SMALL_FLIGHTS, sizes, tiny
 from uavlab.core.errors import ConfigError
 from uavlab.envs.leader_follower.env import LeaderFollower
-from uavlab.experiment import estimate
+from uavlab.experiment import fit
 from uavlab.experiment.build import ENVIRONMENTS
 from uavlab.experiment.config import configure
-from uavlab.experiment.estimate import Pace, measure
+from uavlab.experiment.fit import Pace, measure
 from uavlab.experiment.run import Run
 
 PACE = Pace(measured=20, seconds=0.2, size="", update_s=0.01, warm_up_s=5.0, score_s=2.0, apart="")
@@ -61,9 +61,9 @@ def test_the_text(changes: dict[str, object], settings: dict[str, object], text:
 
 def test_an_update_that_waits_for_the_steps_of_its_round() -> None:
     times = [3.0, 0.0, 0.0, 3.0, 0.0, 0.0, 90.0, 0.0]
-    assert estimate._typical(times, 3) == 1.0
-    assert estimate._typical([1.0, 2.0, 90.0], 1) == 2.0
-    assert estimate._typical([2.0, 4.0], 10) == 3.0  # no whole round
+    assert fit._typical(times, 3) == 1.0
+    assert fit._typical([1.0, 2.0, 90.0], 1) == 2.0
+    assert fit._typical([2.0, 4.0], 10) == 3.0  # no whole round
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)

@@ -1,6 +1,7 @@
 """Readings since the reading before, of one monitor or of several in turn; they leave the bits of a run alone."""
 
 import gc
+import math
 import threading
 from statistics import mean
 from types import SimpleNamespace
@@ -11,16 +12,16 @@ import torch
 
 from tests.support.fixtures_config import sizes, tiny
 from tests.support.live_runs import trained
-from uavlab.benchmarks.compare import build_call
 from uavlab.experiment import instruments
 from uavlab.experiment.config import configure
-from uavlab.experiment.instruments import OPERATORS, Instruments, cpu_seconds, rounds, updates_of
+from uavlab.experiment.instruments import OPERATORS, Instruments, cpu_seconds, rounds
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Change
 from uavlab.profiling.roofline import count_operators
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles, with_toggles
 from uavlab.storage.metrics_log import in_digest
+from uavlab_lab.measure.compare import build_call
 
 
 class FakeMonitor:
@@ -243,26 +244,12 @@ def test_rounds_by_hand(updates: int, interval: int, ratio: int, changes: list[C
     assert rounds(updates, interval, ratio, changes) == expected
 
 
-@pytest.mark.parametrize(
-    ("sizes", "expected"),
-    [
-        ((6250, 200), 1_250_000),
-        ((6250, 200, 64), 19_532),  # 19,531.25 steps of all worlds
-        ((6250, 200, 64, 1, 64), 19_532 * 64),
-        ((10, 20, 4, 5), 10),
-        ((10, 20, 4, 5, 3), 30),
-    ],
-)
-def test_updates_of_episodes_by_hand(sizes: tuple[int, ...], expected: int) -> None:
-    assert updates_of(*sizes) == expected
-
-
 @pytest.mark.parametrize("name", ["scale_out_balanced", "scale_out_aggressive"])
 def test_presets_of_the_command_lines_have_their_episodes(name: str) -> None:
     config = configure(name)
     source, toggles = config.source, config.toggles
-    sizes = (config.env.horizon, source.worlds, source.world_steps, toggles.ratio)
-    assert config.run.updates == updates_of(6250, *sizes)
+    turns = math.ceil(6250 * config.env.horizon / (source.worlds * source.world_steps))
+    assert config.run.updates == turns * toggles.ratio
     assert (source.batch, toggles.interval) == (512, 10 if name.endswith("balanced") else 20)
     assert config.env.horizon % toggles.interval == 0
 

@@ -13,7 +13,7 @@ from tests.support.cli_runner import uavlab
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.registry import ENVIRONMENTS
 from uavlab.experiment import names
-from uavlab.experiment.external_names import is_external
+from uavlab.experiment.names import is_external
 
 ROOT = Path(__file__).parents[3]
 TEAM = str(ROOT / "figures" / "tour")

@@ -7,7 +7,7 @@ import pytest
 from uavlab.core.registry import ENVIRONMENTS
 from uavlab.envs.leader_follower.env import PUBLISHED, LeaderFollower
 from uavlab.experiment.config import configure
-from uavlab.experiment.presets import PRESETS, Preset, presets
+from uavlab.experiment.names import PRESETS, Preset, presets
 
 
 def test_every_environment_is_a_preset_of_its_own() -> None:

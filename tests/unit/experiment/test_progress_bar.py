@@ -77,7 +77,7 @@ def warned(capsys: pytest.CaptureFixture[str]) -> bool:
 
 def test_a_warning_has_a_line_of_its_own(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert warned(capsys)
-    monkeypatch.setattr(progress_bar, "_warnings_on_own_lines", nullcontext)
+    monkeypatch.setattr(progress_bar.tqdm, "external_write_mode", lambda *bar, **options: nullcontext())
     assert not warned(capsys)
 
 

@@ -311,20 +311,22 @@ def test_a_folder_in_use_is_refused_for_all(whole: list[Run]) -> None:
         train(folder, tiny())
 
 
-def test_an_error_is_reported_before_a_rank_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[Any] = []
+def test_torchrun_hears_of_an_error_before_a_rank_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, heard = tmp_path / "error.json", list[str]()
 
     class Rank(ThreadRank):
-        def report(self, error: BaseException) -> None:
-            heard.append(error)
-
         def close(self) -> None:
-            heard.append("closed")
+            heard.append(json.loads(file.read_text())["message"]["message"])
 
-    monkeypatch.setattr(rank_runs, "join", lambda *arguments: Rank())
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(file))
+    monkeypatch.setattr(rank_runs, "join", lambda *arguments: Rank(0, 2))
     with pytest.raises(ValueError, match="wind"), rank_runs.connected(tiny().run, "cpu"):
         raise ValueError("no wind")
-    assert [str(each) for each in heard] == ["no wind", "closed"]
+    assert heard == ["ValueError: no wind"]
+    file.unlink()
+    with pytest.raises(RankError), rank_runs.connected(tiny().run, "cpu"):
+        raise RankError("another rank ended")
+    assert not file.exists()  # the reason is that of the other
 
 
 def test_ranks_whose_launcher_is_gone_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,6 @@ from uavlab.experiment.names import own_digest
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_config, require_empty
 from uavlab.runtime.toggles import EAGER
-from uavlab.storage import files
 from uavlab.storage.files import json_digest
 
 
@@ -293,36 +292,17 @@ class TestEnds:
         if kind is DivergedError:
             run.learner.target[0, 0] = torch.nan  # type: ignore[union-attr]
         monkeypatch.setattr(run_dir, "write_json", full)
-        monkeypatch.setattr(run_dir, "write_last", full)
         monkeypatch.setattr(run.learner, "update", update)
         with pytest.raises(kind):
             next(steps)
         assert run.status == ("diverged" if kind is DivergedError else "failed")
-
-    def test_a_full_disk_is_told_by_the_status(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        folder = tmp_path / "run"
-        run = Run(tiny(), folder)
-
-        def full(*given: Any) -> None:
-            raise ResourceError("no space")
-
-        steps = run.train()
-        next(steps)
-        assert (folder / ".run.json.reserve").stat().st_size > 4 * (folder / "run.json").stat().st_size
-        monkeypatch.setattr(module.checkpoints, "save", full)
-        monkeypatch.setattr(files, "write_text", full)
-        with pytest.raises(ResourceError, match="no space"):
-            list(steps)
-        record = status(folder)
-        assert (record["status"], record["update"], record["reason"]) == ("failed", 4, "no space")
-        assert not (folder / ".run.json.reserve").exists()
 
     def test_a_save_that_fails_leaves_a_state_to_go_on_from(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         run = Run(tiny(), tmp_path / "run")
         with monkeypatch.context() as patch:
-            patch.setattr(module.checkpoints, "save", lambda *given: (_ for _ in ()).throw(ResourceError("no space")))
+            patch.setattr(module.resume, "save", lambda *given: (_ for _ in ()).throw(ResourceError("no space")))
             with pytest.raises(ResourceError, match="no space"):
                 list(run.train())
         assert (run.number, status(tmp_path / "run")["status"]) == (4, "failed")

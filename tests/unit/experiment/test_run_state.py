@@ -10,7 +10,7 @@ import pytest
 import uavlab as ul
 from tests.support.fixtures_config import LONG, tiny, train_until
 from uavlab.core.errors import FileError
-from uavlab.experiment import checkpoints, run_state
+from uavlab.experiment import resume, run_state
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Progress
 from uavlab.storage import checkpoint
@@ -46,7 +46,7 @@ def test_saves_take_over_the_rows_that_did_not_change(tmp_path: Path) -> None:
     *_, before, newest = sorted((tmp_path / "run" / "checkpoints").iterdir())
     shared = [path.name for path in newest.iterdir() if path.stat().st_nlink > 1]
     assert all((before / name).samefile(newest / name) for name in shared)
-    segments = sorted(path.name for path in newest.iterdir() if path.name.startswith(checkpoints.SEGMENT))
+    segments = sorted(path.name for path in newest.iterdir() if path.name.startswith(resume.SEGMENT))
     assert shared
     assert sorted(shared) == segments[: len(shared)]
     assert len(segments) in (4, 5)
@@ -58,7 +58,7 @@ def test_a_checkpoint_that_lacks_something_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         FileError, match=rf"^{re.escape(str(saved.path))}: does not fit the settings of its run \('target'\)"
     ):
-        checkpoints.restore(Run(tiny(**LONG)), saved)
+        resume.restore(Run(tiny(**LONG)), saved)
 
 
 def test_differences_of_machines_are_listed() -> None:

@@ -13,7 +13,7 @@ from uavlab.core.errors import ConfigError
 from uavlab.evaluation import COMMON
 from uavlab.experiment import policy, scores
 from uavlab.experiment.config import configure
-from uavlab.experiment.presets import PRESETS, Preset
+from uavlab.experiment.names import PRESETS, Preset
 from uavlab.experiment.run import Run
 
 EPISODES = 4

@@ -11,7 +11,7 @@ from tests.support.cli_runner import uavlab
 from uavlab.core.registry import ENVIRONMENTS, Environment, Resume
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.experiment.config import configure, parts
-from uavlab.experiment.presets import presets
+from uavlab.experiment.names import presets
 from uavlab.experiment.settings import describe_settings, format_kind, format_settings, settings_of
 from uavlab.runtime.toggles import TOGGLES, Toggles
 

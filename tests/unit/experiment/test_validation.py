@@ -8,7 +8,7 @@ import pytest
 from annotated_types import Ge, Le
 
 from uavlab.core.errors import ConfigError
-from uavlab.experiment.validation import as_stored, fields_of, problems_of, strict_model, violations, with_tuples
+from uavlab.experiment.settings import as_stored, fields_of, problems_of, strict_model, violations, with_tuples
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 import uavlab  # noqa: F401  # registers environments and learners
 from uavlab.core.registry import ENVIRONMENTS, LEARNERS, Environment
 from uavlab.core.types import Metric
-from uavlab.experiment.external_names import is_external
+from uavlab.experiment.names import is_external
 from uavlab_lab.labels import is_raw, label_of, unit_of
 
 

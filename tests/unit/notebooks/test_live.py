@@ -8,7 +8,7 @@ import nbformat
 import pytest
 
 from uavlab.experiment.run_state import Change
-from uavlab.live.comparison import unmeasured
+from uavlab_lab.live.trainer import unmeasured
 
 NOTEBOOK = Path(__file__).parents[3] / "notebooks" / "01_live.ipynb"
 RATIO = {"how": "interleaved", "ratio": 1.2, "low": 1.1, "high": 1.3}

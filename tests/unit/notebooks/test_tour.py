@@ -9,7 +9,7 @@ from uavlab.core.installation import ROOT
 from uavlab.envs.leader_follower.env import PUBLISHED, LeaderFollower
 from uavlab.evaluation import COMMON
 from uavlab.experiment.config import configure
-from uavlab.experiment.estimate import Pace
+from uavlab.experiment.fit import Pace
 from uavlab.storage.files import read_json
 from uavlab_lab.lessons import tour
 from uavlab_lab.lessons.tour import COLUMNS, MADDPG, MASAC, PAPER, ROWS, Choices, free_folder

@@ -1,8 +1,8 @@
 """The short lesson is one: it is learned, by every run, in seconds."""
 
-from uavlab.benchmarks.compare import learning
 from uavlab.experiment.config import configure
 from uavlab_lab.lessons.toy_tasks import METRIC, course
+from uavlab_lab.measure.compare import learning
 
 
 def test_a_course_is_valid_settings() -> None:

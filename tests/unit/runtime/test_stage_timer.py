@@ -11,7 +11,8 @@ import torch
 from tests.support.devices import DEVICES
 from tests.support.sync_debug import sync_debug
 from uavlab.runtime import stage_timer
-from uavlab.runtime.stage_timer import RECENT, Monitor, memory
+from uavlab.runtime.stage_timer import RECENT, Monitor
+from uavlab.storage.machine import memory
 
 
 class Clock:

@@ -3,12 +3,11 @@
 import time
 from pathlib import Path
 
-import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-from uavlab.storage.trackers import About, Board
+from uavlab.storage.metrics_log import About, Recorder
 
 ABOUT = About({"lr": 0.5, "share": True, "minutes": None, "word": "a\x1b"}, ["completion"], {"agent-steps": 256})
 
@@ -20,9 +19,9 @@ def read(folder: Path) -> EventAccumulator:
 
 
 def test_curves_are_in_groups(tmp_path: Path) -> None:
-    board = Board(tmp_path, ABOUT)
-    board.write(1, 1.0, {"q": 2.0})
-    board.write(11, 6.0, {"q": 3.0, "eval/completion": 1.0, "x\x1b": 0.0})
+    board = Recorder(tmp_path, ABOUT)
+    board.append(1, 1.0, {"q": 2.0})
+    board.append(11, 6.0, {"q": 3.0, "eval/completion": 1.0, "x\x1b": 0.0})
     board.close()
     curves = read(tmp_path)
     rates = {"perf/updates_per_s", "perf/agent-steps_per_s", "perf/memory_MiB"}
@@ -34,8 +33,8 @@ def test_curves_are_in_groups(tmp_path: Path) -> None:
 
 
 def test_settings_stand_beside_the_scores(tmp_path: Path) -> None:
-    board = Board(tmp_path, ABOUT)
-    board.write(1, 1.0, {"eval/completion": 0.5})
+    board = Recorder(tmp_path, ABOUT)
+    board.append(1, 1.0, {"eval/completion": 0.5})
     board.close()
     parts = {}
     for tag in ("experiment", "session_start_info"):
@@ -48,10 +47,11 @@ def test_settings_stand_beside_the_scores(tmp_path: Path) -> None:
 
 
 def test_a_run_has_its_own_name(tmp_path: Path) -> None:
-    board = Board(tmp_path / "mine", About())
-    board.write(1, 1.0, {"q": 2.0})
+    (tmp_path / "mine").mkdir()
+    board = Recorder(tmp_path / "mine", About())
+    board.append(1, 1.0, {"q": 2.0})
     board.close()
-    board.write(2, 2.0, {"q": 3.0})  # after an interruption
+    board.append(2, 2.0, {"q": 3.0})  # after an interruption
     board.close()
     runs = EventMultiplexer().AddRunsFromDirectory(str(tmp_path))
     runs.Reload()
@@ -62,18 +62,8 @@ def test_a_run_has_its_own_name(tmp_path: Path) -> None:
 def test_a_resumed_run_replaces_later_curves(tmp_path: Path) -> None:
     for numbers in ((1, 2, 3), (2, 4)):
         time.sleep(1 - time.time() % 1)  # files of one second would be read in the order of their numbers as text
-        board = Board(tmp_path, About())
+        board = Recorder(tmp_path, About())
         for number in numbers:
-            board.write(number, 1.0, {"q": 10.0 * number})
+            board.append(number, 1.0, {"q": 10.0 * number})
         board.close()
     assert [e.step for e in read(tmp_path).Scalars("train/q")] == [1, 2, 4]
-
-
-def test_a_refusing_disk_ends_the_curves_with_one_warning(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    board = Board(tmp_path / "file", About())
-    with pytest.warns(UserWarning, match=r"file: File exists; no more curves for TensorBoard\."):
-        board.write(1, 1.0, {"q": 2.0})
-    board.write(2, 1.0, {"q": 2.0})
-    board.close()
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]

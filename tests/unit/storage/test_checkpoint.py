@@ -1,6 +1,5 @@
 """A checkpoint survives crashes and full disks, and loading returns exactly the bits that were saved."""
 
-import ast
 import errno
 import json
 import os
@@ -165,49 +164,13 @@ def test_forgeries_run_no_code_and_take_no_memory(tmp_path: Path) -> None:
     with zipfile.ZipFile(path / "rng.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("empty.npy", bytes(10**6))
     forge(path, lambda body: None)
-    with pytest.raises(FileError, match=r"rng\.npz was not written by uavlab: it would unpack to more than its size"):
+    with pytest.raises(FileError, match=r"rng\.npz was not written by uavlab: it is compressed"):
         real.load(path)
     with zipfile.ZipFile(path / "rng.npz", "w", zipfile.ZIP_BZIP2) as archive:  # a directory that lies would not show
         archive.writestr("empty.npy", os.urandom(99))
     forge(path, lambda body: None)
-    with pytest.raises(FileError, match=r"rng\.npz was not written by uavlab: it would unpack to more than its size"):
+    with pytest.raises(FileError, match=r"rng\.npz was not written by uavlab: it is compressed"):
         real.load(path)
-
-
-def test_a_group_of_very_many_tensors_is_refused_by_writer_and_reader(tmp_path: Path) -> None:
-    many = dict.fromkeys(map(str, range(real.MAX_MEMBERS + 1)), torch.zeros(0))
-    with pytest.raises(ConfigError, match=r"group 'rng': has 16,385 tensors; expected at most 16,384"):
-        real.save(tmp_path, 1, {"rng": many}, {})
-    path = real.save(tmp_path, 1, state(), {})
-    with zipfile.ZipFile(path / "rng.npz", "w") as archive:
-        for name in many:
-            archive.writestr(f"{name}.npy", b"")
-    forge(path, lambda body: None)
-    with pytest.raises(FileError, match=r"rng\.npz was not written by uavlab: it has 16,385 tensors"):
-        real.load(path)
-
-
-@pytest.mark.parametrize("times", [1, real.READ_TRIES - 1, real.READ_TRIES])
-def test_an_error_of_the_parser_between_threads_is_no_damage(
-    times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """CPython up to 3.11.7 counts the depth of its parser over all threads (its issue 106905)."""
-    path = real.save(tmp_path, 1, state(), {})
-    parse, calls = ast.literal_eval, []
-
-    def disturbed(text: str) -> object:
-        calls.append(text)
-        if len(calls) <= times:
-            raise SystemError("AST constructor recursion depth mismatch")
-        return parse(text)
-
-    monkeypatch.setattr(ast, "literal_eval", disturbed)
-    if times == real.READ_TRIES:
-        with pytest.raises(FileError, match=r"npz was not written by uavlab: AST constructor"):
-            real.load(path)
-    else:
-        assert bits(real.load(path).groups) == bits(state())
-        assert len(calls) > times
 
 
 @pytest.mark.parametrize(

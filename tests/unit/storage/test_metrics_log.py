@@ -134,7 +134,7 @@ def test_a_disk_that_refuses_rows_is_told_and_one_that_refuses_curves_is_let_go(
 
     monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter", refuse)
     recorder = Recorder(tmp_path)
-    with pytest.warns(UserWarning, match=r"No space left on device; no more curves for TensorBoard\."):
+    with pytest.warns(UserWarning, match=r"^TensorBoard: OSError: .*No space left on device; no more rows for it\."):
         recorder.append(2, 0.6, {"q": 2.0})
     recorder.append(3, 0.7, {"q": 2.0})
     assert numbers(tmp_path / "metrics.jsonl") == [1, 2, 3]

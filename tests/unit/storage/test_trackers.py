@@ -1,10 +1,8 @@
-"""Trackers get every row in a thread of their own, go on with their run, and end with one warning."""
+"""Trackers get every row, go on with their run, and end with one warning."""
 
 import json
 import os
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,11 +13,12 @@ import pytest
 
 from tests.support import wandb_reader
 from tests.support.fixtures_config import stop_and_resume, tiny, train_run, train_tiny
+from tests.support.live_runs import wait_until
 from uavlab.core.errors import ConfigError, MissingPackageError
 from uavlab.experiment import run_state
 from uavlab.experiment.run import Run
-from uavlab.storage import trackers
-from uavlab.storage.trackers import About, Board, Client, Tracker, is_address, is_place, is_project
+from uavlab.storage import metrics_log as trackers
+from uavlab.storage.metrics_log import About, Client, Recorder, Tracker, is_address, is_place, is_project
 
 needs_mlflow = pytest.mark.skipif(find_spec("mlflow") is None, reason="needs MLflow, from the extra mlflow")
 Rows = list[tuple[int, dict[str, float]]]
@@ -43,9 +42,6 @@ class Place:
         self.rows: Rows = []
         self.opened: list[tuple[str, str, str | None]] = []
         self.closed = 0
-        self.threads: set[threading.Thread] = set()
-        self.gate = threading.Event()
-        self.gate.set()
         self.fails_at: int | None = None
 
     def open(self, place: str, folder: Path, settings: Mapping[str, Any], known: str | None) -> Client:
@@ -53,8 +49,6 @@ class Place:
         return Client(known or f"run{len(self.opened)}", self.write, self.close)
 
     def write(self, number: int, values: Mapping[str, float]) -> None:
-        self.threads.add(threading.current_thread())
-        self.gate.wait(60)
         if number == self.fails_at:
             raise ConnectionError("no route to\n host")
         self.rows.append((number, dict(values)))
@@ -66,34 +60,23 @@ class Place:
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch) -> Place:
     place = Place()
-    monkeypatch.setattr(trackers, "import_module", lambda name: None)
     monkeypatch.setitem(trackers.OPENERS, "wandb", place.open)
     monkeypatch.setitem(trackers.OPENERS, "mlflow", place.open)
     return place
 
 
 def tracker(folder: Path, project: str = "team") -> Tracker:
-    return Tracker("wandb", project, folder, {})
+    return trackers.trackers_of(folder, {"wandb": project})[0]
 
 
-class TestThread:
-    def test_rows_arrive_in_order_by_another_thread(self, place: Place, tmp_path: Path) -> None:
+class TestRows:
+    def test_they_arrive_in_order(self, place: Place, tmp_path: Path) -> None:
         one = tracker(tmp_path)
         for number in range(100):
             one.write(number, {"train/q": 1.0 * number})
         one.close()
         assert place.rows == [(number, {"train/q": 1.0 * number}) for number in range(100)]
-        assert threading.main_thread() not in place.threads
         assert (len(place.opened), place.closed) == (1, 1)
-
-    def test_later_changes_of_a_row_do_not_matter(self, place: Place, tmp_path: Path) -> None:
-        place.gate.clear()
-        one, row = tracker(tmp_path), {"q": 1.0}
-        one.write(1, row)
-        row["q"] = 2.0
-        place.gate.set()
-        one.close()
-        assert place.rows == [(1, {"q": 1.0})]
 
     def test_without_rows_nothing_is_opened(self, place: Place, tmp_path: Path) -> None:
         tracker(tmp_path).close()
@@ -120,57 +103,13 @@ class TestThread:
     def test_a_failure_ends_it_with_one_warning(self, place: Place, tmp_path: Path) -> None:
         place.fails_at = 2
         one = tracker(tmp_path)
-        for number in (1, 2, 3):
-            one.write(number, {})
+        one.write(1, {})
         with pytest.warns(UserWarning, match=r"^wandb=team: ConnectionError: no route to; no more rows for it\.$"):
-            one.close()
-        one.write(4, {})
+            one.write(2, {})
+        one.write(3, {})
         one.close()
         assert [number for number, _ in place.rows] == [1]
         assert len(place.opened) == 1
-
-    def test_a_place_that_hangs_is_left(self, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(trackers, "CLOSE_S", 0.05)
-        place.gate.clear()
-        one = tracker(tmp_path)
-        one.write(1, {})
-        with pytest.warns(UserWarning, match=r"had not arrived after 0\.05 s; no more rows for it\.$"):
-            one.close()
-        place.gate.set()
-
-    def test_the_import_of_a_library_does_not_count(
-        self, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(trackers, "require", lambda *names: None)
-        monkeypatch.setattr(trackers, "CLOSE_S", 0.5)
-        monkeypatch.setattr(trackers, "import_module", lambda name: time.sleep(1.0))
-        one = Tracker("mlflow", "http://host:5000", tmp_path, {})
-        one.write(1, {"q": 1.0})
-        one.close()
-        assert place.rows == [(1, {"q": 1.0})]
-
-    @pytest.mark.parametrize("where", ["runs/mlflow", "file:///tmp/mlflow", "sqlite:///mlflow.db"])
-    def test_a_slow_folder_gets_all_its_rows(
-        self, where: str, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(trackers, "require", lambda *names: None)
-        monkeypatch.setattr(trackers, "CLOSE_S", 0.0)
-        place.gate.clear()
-        threading.Timer(0.1, place.gate.set).start()
-        one = Tracker("mlflow", where, tmp_path, {})
-        for number in range(3):
-            one.write(number, {})
-        one.close()
-        assert [number for number, _ in place.rows] == [0, 1, 2]
-
-    def test_rows_that_wait_are_bounded(self, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(trackers, "MOST_ROWS", 3)
-        place.gate.clear()
-        one = tracker(tmp_path)
-        with pytest.warns(UserWarning, match="3 rows wait; no more rows for it"):
-            [one.write(number, {}) for number in range(9)]
-        place.gate.set()
-        one.close()
 
     def test_its_package_is_named_at_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "wandb", None)
@@ -226,23 +165,28 @@ class TestRuns:
 
 
 def test_names_are_text(place: Place, tmp_path: Path) -> None:
-    board = Board(tmp_path, About({"wandb": "team"}))
-    board.write(1, 1.0, {"x\x1b": 2.0})
+    board = Recorder(tmp_path, About({"wandb": "team"}))
+    board.append(1, 1.0, {"x\x1b": 2.0})
     board.close()
     assert "train/x\\x1b" in place.rows[0][1]
+
+
+def written(folder: Path) -> list[dict[str, Any]]:
+    return [row for part in wandb_reader.offline_runs(folder) for row in wandb_reader.rows(part)]
 
 
 def test_wandb_offline(tmp_path: Path) -> None:
     config = tiny(wandb="team", runs=2)
     run = stop_and_resume(config, tmp_path / "first")
+    wait_until(lambda: len(written(tmp_path / "first")) == len(run.recorder.rows))  # by a process of W&B
     parts = wandb_reader.offline_runs(tmp_path / "first")
     (head, again) = (wandb_reader.heads(part)[0] for part in parts)
     assert head == again
     assert head[1:] == ("team", "first")
-    written = [row for part in parts for row in wandb_reader.rows(part)]
-    assert [row["update"] for row in written] == [row["update"] for row in run.recorder.rows]
-    assert written[-1]["eval/completion"] == pytest.approx(run.recorder.rows[-1]["eval/completion"])
-    assert written[-1]["seeds/1/eval/completion"] == run.recorder.rows[-1]["each"]["eval/completion"][1]
+    rows = written(tmp_path / "first")
+    assert [row["update"] for row in rows] == [row["update"] for row in run.recorder.rows]
+    assert rows[-1]["eval/completion"] == pytest.approx(run.recorder.rows[-1]["eval/completion"])
+    assert rows[-1]["seeds/1/eval/completion"] == run.recorder.rows[-1]["each"]["eval/completion"][1]
     assert wandb_reader.settings(parts[0])["hidden"] == 8
     assert os.environ["WANDB_ERROR_REPORTING"] == "false"
 

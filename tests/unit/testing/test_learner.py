@@ -42,7 +42,6 @@ def own_registries() -> Iterator[None]:
 def test_good_learners_pass(name: str, env: Any, settings: dict[str, Any]) -> None:
     report = check_learner(name, env, settings)
     assert (report.learner, report.env) == (name, type(TINY_MISSION if name == "coma" else Drift()).__name__)
-    assert report.after - report.before > report.spread > 0
     assert report.rounding < 1e-4
     assert f"{name} keeps the contract of a learner" in str(report)
 
@@ -56,23 +55,21 @@ def test_a_memory_of_all_worlds_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(RecurrentTeam, "act_once", mixed)
     with pytest.raises(ConfigError, match="other actions without the other worlds"):
-        check_learner("mappo", Drift(), MEMORY, updates=0)
+        check_learner("mappo", Drift(), MEMORY)
 
 
 def test_the_report_is_the_same_twice_and_counts() -> None:
-    report = check_learner("reinforce", Drift(), updates=0)
-    assert check_learner("reinforce", "drift", updates=0) == report
+    report = check_learner("reinforce", Drift())
+    assert check_learner("reinforce", "drift") == report
     assert (report.policy, report.tensors) == ((2, 1, 1), 4)  # one weight; the parameter, and Adam's three
     assert report.numbers == 2 + 1 + 2 + 2  # for two runs, and one count of steps
-    assert str(report).splitlines()[-1] == "  bandit    left out"
 
 
-def test_given_sizes_hold_on_the_bandit_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_given_sizes_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     built, assemble = [], build.assemble
     monkeypatch.setattr(build, "assemble", lambda config: built.append(config) or assemble(config))
-    check_learner("reinforce", "drift", {"worlds": 3}, updates=400)
-    assert {(type(each.env).__name__, each.source.worlds) for each in built} == {("Drift", 3), ("Bandit", 3)}
-    assert {each.run.device for each in built} == {"cpu"}
+    check_learner("reinforce", "drift", {"worlds": 3})
+    assert {(each.source.worlds, each.run.device) for each in built} == {(3, "cpu")}
 
 
 BROKEN: dict[str, tuple[type, str]] = {}
@@ -238,20 +235,13 @@ class Unguarded(Momentum):
         return {name: each for name, each in super().tensors_to_check(update).items() if name != "average"}
 
 
-@broken("update: got mean reward -5.73 -> ")
-class WrongSign(Reinforce):
-    def loss(self, *args: Tensor) -> Any:
-        loss, metrics = super().loss(*args)
-        return -loss, metrics
-
-
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_learners_are_refused(name: str) -> None:
     cls, message = BROKEN[name]
     same = lambda config, trained, spec: outside.require_same(trained, spec)  # noqa: E731
     ul.learner("mine", settings=ReinforceConfig, collector="on_policy", require_same=same)(cls)
     with pytest.raises(ConfigError) as error:
-        check_learner("mine", Drift(), updates=60)
+        check_learner("mine", Drift())
     assert str(error.value).startswith(f"mine.{message}")
 
 
@@ -269,7 +259,7 @@ def test_a_policy_may_change_in_every_third_update_only() -> None:
             return result or ul.Update({"actor_loss": torch.zeros(self.runs)})
 
     ul.learner("mine", settings=ReinforceConfig, collector="on_policy")(Delayed)
-    assert check_learner("mine", Drift(), updates=0).tensors == 5
+    assert check_learner("mine", Drift()).tensors == 5
 
 
 class Table(Reinforce):
@@ -283,7 +273,7 @@ class Table(Reinforce):
 @pytest.mark.parametrize("cls", [Momentum, Table])
 def test_a_state_that_is_whole_passes(cls: type) -> None:
     ul.learner("mine", settings=ReinforceConfig, collector="on_policy")(cls)
-    assert check_learner("mine", Drift(), updates=0).tensors == 5
+    assert check_learner("mine", Drift()).tensors == 5
 
 
 @pytest.mark.parametrize(
@@ -324,4 +314,4 @@ def test_wrong_arguments(arguments: tuple[Any, ...], message: str) -> None:
 def test_a_description_of_what_does_not_exist(symptoms: Symptoms, message: str) -> None:
     LEARNERS["reinforce"] = type("Reinforce", (LEARNERS["reinforce"],), {"symptoms": symptoms})
     with pytest.raises(ConfigError, match=rf"reinforce\.symptoms: {message}"):
-        check_learner("reinforce", "drift", updates=0)
+        check_learner("reinforce", "drift")

@@ -436,10 +436,10 @@ def test_a_file_of_tests_is_a_case(
 def rank_cases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., dict[str, dict[str, Any]]]:
     """Return a function that tries the cases of ranks; each launch ends with a code and records that are given."""
 
-    def try_all(code: int, *records: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    def try_all(code: int, *records: dict[str, Any], err: str = "") -> dict[str, dict[str, Any]]:
         def train(folder: Path, settings: dict[str, Any], fault: str) -> rank_runs.Ended:
             assert settings["device"] == "cuda"
-            return rank_runs.Ended(code, "", "", 0.0)
+            return rank_runs.Ended(code, "", err, 0.0)
 
         monkeypatch.setattr(rank_runs, "train", train)
         monkeypatch.setattr(rank_runs, "record", lambda folder, rank: records[rank])
@@ -459,21 +459,22 @@ def test_ranks_by_nccl_need_two_gpus(rank_cases: Callable, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("code", "other", "ok"),
+    ("code", "err", "other", "ok"),
     [
-        (1, {"reason": "rank 1 ended without a reason, as when it is killed"}, ["gloo, a rank is killed"]),
-        (1, {"reason": "rank 1: DivergedError: training: reward is nan"}, ["gloo, a NaN"]),
-        (1, {"reason": "rank 0: DivergedError: training: reward is nan"}, []),
-        (0, {"reason": "rank 1: DivergedError: training: reward is nan"}, []),  # torchrun ended as if nothing failed
-        (0, {"learner_digest": "b"}, []),
-        (0, {}, []),
+        (1, "Signal 9 (SIGKILL)", {"reason": "another rank ended (Connection closed)"}, ["gloo, a rank is killed"]),
+        (1, "training: reward is nan", {"reason": "another rank ended (Connection closed)"}, ["gloo, a NaN"]),
+        (1, "training: reward is nan", {"reason": "ValueError: no wind"}, []),
+        (1, "no reason", {"reason": "another rank ended (Connection closed)"}, []),
+        (0, "is nan", {"reason": "another rank ended (Connection closed)"}, []),  # torchrun ended as if nothing failed
+        (0, "", {"learner_digest": "b"}, []),
+        (0, "", {}, []),
     ],
 )
 def test_ranks_that_end_otherwise_are_failures(
-    code: int, other: dict[str, Any], ok: list[str], rank_cases: Callable, monkeypatch: pytest.MonkeyPatch
+    code: int, err: str, other: dict[str, Any], ok: list[str], rank_cases: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
-    rows = rank_cases(code, {"status": "failed", "update": 5, **other}, {"learner_digest": "a"})
+    rows = rank_cases(code, {"status": "failed", "update": 5, **other}, {"learner_digest": "a"}, err=err)
     assert [name for name, row in rows.items() if row["status"] == "ok"] == ok
     assert {row["status"] for name, row in rows.items() if name.startswith("gloo") and name not in ok} == {"failed"}
 

@@ -9,7 +9,7 @@ import pytest
 
 from tools import learners
 from tools.tables import records
-from uavlab.experiment.presets import PRESETS, Preset
+from uavlab.experiment.names import PRESETS, Preset
 from uavlab_lab.headless import pictures
 from uavlab_lab.suites.learners import MEASURED, learners_suite
 

@@ -14,7 +14,7 @@ from gymnasium.wrappers import TransformAction, TransformObservation
 from tests.support.foreign import CLOSED, Fleet, NoSeed, Spot, acting_in, legacy
 from tests.support.strangers import Hill, Meadow, huge
 from uavlab.core.errors import ConfigError
-from uavlab.experiment.external_names import parse
+from uavlab.experiment.names import parse_external
 from uavlab.workers.spaces import Refusal, memory_bytes, rows_in
 from uavlab.workers.team import Adapter, Team, make
 
@@ -216,6 +216,6 @@ def test_names_that_are_corrected(tmp_path: Path) -> None:
     refused("name one that exists, or an absolute path", lambda: make("factory", "mine.py", "Meadow", {}))
     (tmp_path / "mine.py").write_text("from tests.support.strangers import Meadow\n")
     assert make("factory", str(tmp_path / "mine.py"), "Meadow", {}).possible_agents == Meadow.possible_agents
-    refused("let a function of your own hold the arguments", lambda: parse(f"{HERE}:Spot,fault={'x' * 5000}"))
+    refused("let a function of your own hold the arguments", lambda: parse_external(f"{HERE}:Spot,fault={'x' * 5000}"))
     refused("its arguments: fault", lambda: make("factory", HERE, "Spot", {"size": 3}))
     assert make("factory", HERE, "Spot", {"fault": ""})

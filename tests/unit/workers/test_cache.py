@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from uavlab.core.errors import ConfigError, FallbackWarning
-from uavlab.experiment.external_names import parse
+from uavlab.experiment.names import parse_external
 from uavlab.workers.cache import Cache, World, cache_for, close_all, key_of
 from uavlab.workers.processes import TRIES, Worker, Workers, describe
 
@@ -15,7 +15,7 @@ HERE = "tests.support.strangers"
 
 
 def cache_of(name: str = "Meadow", workers: int = 2, copies: int = 4, timeout_s: float = 30.0) -> Cache:
-    origin = parse(f"{HERE}:{name}")
+    origin = parse_external(f"{HERE}:{name}")
     return Cache(origin, describe(origin), workers, copies, timeout_s)
 
 
@@ -264,7 +264,7 @@ def test_an_environment_that_fails_while_copies_are_compared_says_so_where_it_is
 
 
 def test_environments_with_equal_settings_share_their_workers() -> None:
-    origin = parse(f"{HERE}:Meadow")
+    origin = parse_external(f"{HERE}:Meadow")
     first, second = (cache_for(origin, describe(origin), 1, 8, 30.0) for _ in range(2))
     assert first is second
     assert cache_for(origin, first.description, 2, 8, 30.0) is not first

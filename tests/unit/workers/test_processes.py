@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from uavlab.core.errors import ConfigError, FallbackWarning
-from uavlab.experiment.external_names import parse
+from uavlab.experiment.names import parse_external
 from uavlab.workers import processes as module
 from uavlab.workers.processes import Lost, Worker, Workers, describe, with_notes
 
@@ -36,9 +36,9 @@ def gone(processes: list[int]) -> bool:
 
 LEAVING = """
 import sys, time
-from uavlab.experiment.external_names import parse
+from uavlab.experiment.names import parse_external
 from uavlab.workers.processes import Workers, describe
-origin = parse("tests.support.strangers:Meadow,fault=hang,at=1")
+origin = parse_external("tests.support.strangers:Meadow,fault=hang,at=1")
 workers = Workers(origin, describe(origin), 2, 4)
 print(*[worker.process.pid for worker in workers.members], flush=True)
 workers.run({0: 1, 1: 1}, 30)
@@ -48,7 +48,7 @@ workers.run({0: None}, 600)
 
 @contextmanager
 def started(name: str, count: int = 2, copies: int = 4) -> Iterator[Workers]:
-    origin = parse(f"{HERE}:{name}")
+    origin = parse_external(f"{HERE}:{name}")
     workers = Workers(origin, describe(origin), count, copies)
     try:
         yield workers
@@ -103,10 +103,10 @@ def test_notes_hold_what_an_environment_printed_and_command_no_terminal() -> Non
 
 def test_a_worker_whose_environment_is_another_one_is_refused_in_one_line() -> None:
     with started("Meadow", 1) as workers:
-        workers.origin = parse(f"{HERE}:Meadow,moves=false")
+        workers.origin = parse_external(f"{HERE}:Meadow,moves=false")
         with pytest.raises(ConfigError, match="worker 0 made one with action=1 of agent grazer_0; expected 0, as"):
             workers.restart(0)
-    origin = parse(f"{HERE}:Meadow")
+    origin = parse_external(f"{HERE}:Meadow")
     whole = describe(origin)
     with pytest.raises(ConfigError, match="worker 0 made one with 3 agents; expected 1, as"):
         Workers(origin, replace(whole, agents=whole.agents[:1]), 1, 4)  # in memory for one agent
@@ -165,7 +165,7 @@ def test_a_worker_that_is_killed_while_it_starts_is_started_again() -> None:
 
 def test_workers_that_never_start_are_an_error() -> None:
     with started("Meadow", 1) as workers:
-        workers.origin = parse(f"{HERE}:leave")
+        workers.origin = parse_external(f"{HERE}:leave")
         with pytest.raises(ConfigError, match="no worker could make it, because it ended with exit code 5; expected"):
             workers.restart(0)
 
@@ -173,9 +173,9 @@ def test_workers_that_never_start_are_an_error() -> None:
 def test_an_environment_that_cannot_be_made_is_one_error() -> None:
     for name, text in (("absent", f"{HERE}:absent: {HERE} has no absent"), ("many_moves", "agent acts in MultiBinary")):
         with pytest.raises(ConfigError, match=text):
-            describe(parse(f"{HERE}:{name}"))
+            describe(parse_external(f"{HERE}:{name}"))
     with pytest.raises(ConfigError, match=r"making it raised .*NameNotFound.*expected an environment"):
-        describe(parse("gymnasium:Absent-v1"))
+        describe(parse_external("gymnasium:Absent-v1"))
 
 
 def test_a_worker_imports_neither_torch_nor_what_needs_it() -> None:
@@ -206,7 +206,7 @@ def test_workers_end_with_a_process_that_is_killed_also_in_the_middle_of_a_step(
 
 
 def test_an_answer_that_does_not_come_is_lost() -> None:
-    worker = Worker(parse(f"{HERE}:Meadow"), None, 0)
+    worker = Worker(parse_external(f"{HERE}:Meadow"), None, 0)
     worker.describe("Meadow")
     with pytest.raises(Lost, match="did not answer"):
         worker.receive(time.monotonic() + 0.01)
@@ -220,7 +220,7 @@ def test_closing_closes_each_copy_and_ends_what_it_started(
 ) -> None:
     monkeypatch.setattr(module, "CLOSE_S", 1.0)
     log = tmp_path / "log"
-    origin = parse(f"{HERE}:Simulator,log={log},closing={closing or 'kill'}")
+    origin = parse_external(f"{HERE}:Simulator,log={log},closing={closing or 'kill'}")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         description = describe(origin)

@@ -12,8 +12,7 @@ from tests.support.registries import registered
 from uavlab.core.errors import ConfigError
 from uavlab.core.registry import ENVIRONMENTS
 from uavlab.experiment.config import configure
-from uavlab.experiment.names import require_names
-from uavlab.experiment.presets import presets
+from uavlab.experiment.names import presets, require_names
 from uavlab.workers.cache import close_all
 from uavlab.workers.registration import register
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from tests.unit.benchmarks.claims.test_measures import STAGE_1, TINY
-from uavlab.benchmarks.compare import build_call
 from uavlab_lab.claims import gpu
 from uavlab_lab.claims.gpu import memory_mb, peak_memory, utilisation
 from uavlab_lab.claims.measures import LOOP, LOW, Bench, Estimate, NotTestable, gain, lost
+from uavlab_lab.measure.compare import build_call
 
 
 @pytest.fixture

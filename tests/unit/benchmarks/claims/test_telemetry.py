@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from tests.support.fixtures_config import sizes
-from uavlab.benchmarks.compare import CYCLES, IN_A_ROW, loading_calls
 from uavlab.experiment.config import configure
 from uavlab_lab.claims import telemetry as measures
 from uavlab_lab.claims.ledger import select
 from uavlab_lab.claims.measures import Bench, Estimate, NotTestable
 from uavlab_lab.claims.report import measure_claim
+from uavlab_lab.measure.compare import CYCLES, IN_A_ROW, loading_calls
 
 
 @pytest.fixture

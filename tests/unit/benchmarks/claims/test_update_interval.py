@@ -84,7 +84,7 @@ class TestBlocks:
         self, monkeypatch: pytest.MonkeyPatch, prefetch: str, before: int
     ) -> None:
         calls: list[str] = []
-        monkeypatch.setattr("uavlab.benchmarks.compare.make_cycle", lambda *loop: lambda: calls.append("cycle"))
+        monkeypatch.setattr("uavlab_lab.measure.compare.make_cycle", lambda *loop: lambda: calls.append("cycle"))
         monkeypatch.setattr(
             update_interval, "time_call", lambda call, device: (calls.append("timed"), call())[:0] or 1.0
         )

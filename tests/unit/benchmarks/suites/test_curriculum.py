@@ -15,9 +15,9 @@ from uavlab import api
 from uavlab.core.errors import ConfigError, DivergedError
 from uavlab.core.statistics import student
 from uavlab.experiment.config import configure
-from uavlab.experiment.estimate import Pace
+from uavlab.experiment.fit import Pace
+from uavlab.experiment.names import PRESETS, Preset
 from uavlab.experiment.policy import load
-from uavlab.experiment.presets import PRESETS, Preset
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_status
 from uavlab_lab import study as studies

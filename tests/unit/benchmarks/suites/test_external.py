@@ -11,8 +11,8 @@ from uavlab_lab.suites import external
 def test_the_batch_whose_update_is_nearest_a_step(
     step_ms: float, expected: tuple[int, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from uavlab.benchmarks.compare import Call
     from uavlab.runtime.runtime import Runtime
+    from uavlab_lab.measure.compare import Call
 
     seconds = iter((0.002, 0.004, 0.008))
     monkeypatch.setattr(external, "BATCHES", (64, 128, 256))

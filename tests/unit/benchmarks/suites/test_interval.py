@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from uavlab.benchmarks.registry import format_rows
+from uavlab.benchmarks import format_rows
 from uavlab.core.text import printable
 from uavlab_lab.claims.measures import Bench
 from uavlab_lab.claims.update_interval import BLOCK, Block

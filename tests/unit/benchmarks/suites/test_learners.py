@@ -13,8 +13,8 @@ from uavlab.core.errors import ConfigError, DivergedError
 from uavlab.core.registry import ENVIRONMENTS, LEARNERS
 from uavlab.experiment import policy, scores
 from uavlab.experiment.config import configure
-from uavlab.experiment.estimate import Pace
-from uavlab.experiment.presets import PRESETS, Preset
+from uavlab.experiment.fit import Pace
+from uavlab.experiment.names import PRESETS, Preset
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_status
 from uavlab_lab import study as studies

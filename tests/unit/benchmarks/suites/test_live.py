@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from uavlab.experiment.run import Run
-from uavlab.live import comparison
+from uavlab_lab.live import trainer as comparison
 from uavlab_lab.suites import live
 
 ACTING = ({"acting": "loop"}, {"acting": "batched"})

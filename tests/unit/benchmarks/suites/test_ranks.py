@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from uavlab.benchmarks import registry
+from uavlab import benchmarks as registry
 from uavlab.core.errors import ResourceError
 from uavlab.profiling.timing import WARM_UP
 from uavlab_lab.suites import ranks

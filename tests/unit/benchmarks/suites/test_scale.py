@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.fixtures_config import TINY, sizes, tiny
 from uavlab import training
-from uavlab.benchmarks.registry import bench
+from uavlab.benchmarks import bench
 from uavlab.experiment.config import configure
 from uavlab_lab.scaling import Link, Load, ring_seconds
 from uavlab_lab.suites import scale

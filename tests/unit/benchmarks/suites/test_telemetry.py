@@ -1,37 +1,16 @@
-"""The suite measures a run on every path; loader and model alone and together; and the pace of each interval."""
+"""The suite measures a run on every path; loader and model alone and together."""
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 
 from tests.support.fixtures_config import sizes
-from uavlab.benchmarks import compare
-from uavlab.benchmarks.compare import (
-    CYCLES,
-    IN_A_ROW,
-    INTERVALS,
-    format_throughput,
-    loading_calls,
-    rates,
-    throughput,
-)
 from uavlab.experiment import build
 from uavlab.experiment.config import configure
+from uavlab_lab.measure.compare import IN_A_ROW, loading_calls, rates
 from uavlab_lab.suites import telemetry
 from uavlab_lab.suites.telemetry import PATHS, memory_bytes, paths, raw_bytes, telemetry_suite
-
-
-@pytest.fixture
-def counters(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Set what the system counts, reading by reading."""
-
-    def count(*values: Any) -> None:
-        readings = iter(values)
-        monkeypatch.setattr(compare.psutil, "Process", lambda: SimpleNamespace(io_counters=lambda: next(readings)))
-
-    return count
 
 
 def test_a_row_for_each_path() -> None:
@@ -79,39 +58,3 @@ def test_calls_load_as_a_run_does(loader: str) -> None:
         loads.clear()
         calls[name]()
         assert len(loads) == batches
-
-
-def test_an_interval_counts_by_itself(monkeypatch: pytest.MonkeyPatch, counters: Any) -> None:
-    """Windows over the time since the beginning would fall from interval to interval; these only show the slow one."""
-    config = configure("telemetry", sizes("telemetry"))
-    counters(SimpleNamespace(read_bytes=0, read_chars=0), SimpleNamespace(read_bytes=20 * 2**20, read_chars=60 * 2**20))
-    ticks = iter([0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 6.0, 6.0, 7.0, 7.0, 8.0, 8.0, 9.0, 9.0, 13.0, 13.0, 20.0, 20.0])
-    monkeypatch.setattr(compare, "time_in_turn", lambda calls, rounds, device: dict.fromkeys(calls, [1.0] * rounds))
-    monkeypatch.setattr(compare.time, "perf_counter", lambda: next(ticks))
-    record = throughput(config, 3)
-    windows = CYCLES * config.source.batch
-    assert record["intervals"] == [round(windows / last) for last in (1, 1, 4, 1, 1, 1, 4, 7)]
-    assert len(record["intervals"]) == INTERVALS
-    assert (record["disk_mib_per_s"], record["read_mib_per_s"]) == (1.0, 3.0)  # in 20 s
-
-
-@pytest.mark.parametrize(
-    ("count", "last"),
-    [
-        (None, "windows/s, interval by interval: 80 80"),
-        (SimpleNamespace(read_bytes=5), "disk: 0.0 MiB/s"),
-        (SimpleNamespace(read_bytes=5, read_chars=5), "disk: 0.0 MiB/s; with the system's cache 0.0 MiB/s read"),
-    ],
-)
-def test_what_the_system_does_not_count_is_left_out(counters: Any, count: Any, last: str) -> None:
-    counters(count)
-    disk, read = (None if each is None else 0.0 for each in compare._bytes_read())
-    record = {
-        **rates({"loader": [1.0], "model": [0.1], "both": [0.2]}, 8),
-        "intervals": [80, 80],
-        "disk_mib_per_s": disk,
-        "read_mib_per_s": read,
-    }
-    lines = format_throughput(record)
-    assert lines[0] == "windows/s: loader alone 80, model alone 80, both 40 (50% of the model's pace, 50% to 50%)"
-    assert lines[-1] == last

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from tests.support.fixtures_config import TINY
-from uavlab.benchmarks import compare
 from uavlab.core.errors import ResourceError
 from uavlab.experiment.config import configure
 from uavlab.profiling import timing
 from uavlab.runtime import wrappers
 from uavlab.runtime.runtime import Runtime
+from uavlab_lab.measure import compare
 from uavlab_lab.suites import update
 from uavlab_lab.suites.update import RUNGS, ladder_suite
 

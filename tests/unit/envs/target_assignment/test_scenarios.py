@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from uavlab.envs.target_assignment.env import RULES, Assignment, Scenario, draw, neighbours, noise_count
-from uavlab.experiment.validation import violations
+from uavlab.experiment.settings import violations
 
 ENV = Assignment(uavs=(2, 6), targets=(1, 5), obstacles=(0, 4), slots=(8, 6, 5), variance=0.6)
 

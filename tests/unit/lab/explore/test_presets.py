@@ -9,7 +9,7 @@ import uavlab as ul
 from uavlab.core.errors import ConfigError
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.experiment.config import configure, parts
-from uavlab.experiment.presets import presets
+from uavlab.experiment.names import presets
 from uavlab.experiment.settings import describe_settings
 from uavlab_lab.explore import presets as module
 from uavlab_lab.explore.presets import PresetPicker

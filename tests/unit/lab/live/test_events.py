@@ -10,8 +10,9 @@ from tests.support.live_events import Twice, play
 from tests.support.live_runs import watch_threads
 from tests.support.registries import registered_outside
 from uavlab.experiment.run import Run
-from uavlab.live import comparison, trainer
 from uavlab_lab.live import panel, pictures
+from uavlab_lab.live import trainer as comparison
+from uavlab_lab.live import trainer as trainer
 
 SEQUENCES, EVENTS = 20, 4
 

@@ -19,12 +19,12 @@ from tests.support.widget_events import html_of, parts
 from uavlab.core.errors import ConfigError, FileError, ResourceError
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
-from uavlab.live import comparison
-from uavlab.live.trainer import Trainer, trainer_of
 from uavlab_lab.headless.strip_outputs import WIDGET
 from uavlab_lab.live import panel as module
 from uavlab_lab.live import pictures
+from uavlab_lab.live import trainer as comparison
 from uavlab_lab.live.panel import LAST_EVERY, LivePanel, panel
+from uavlab_lab.live.trainer import Trainer, trainer_of
 
 ALERT = "<b role='alert'>"
 

@@ -18,10 +18,9 @@ from tests.support.registries import registered_outside
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Change, parse_changes
-from uavlab.live.comparison import History, Sample
-from uavlab.live.trainer import Trainer
 from uavlab_lab.live import pictures
 from uavlab_lab.live.pictures import change_table, score_chart, speed_chart, stage_bar, status_line, whole
+from uavlab_lab.live.trainer import History, Sample, Trainer
 from uavlab_lab.plots.svg import MOST
 
 MEASURED = {
@@ -192,7 +191,7 @@ class TestStatus:
 
         run = Run(drift())
         run.changes.append(Change(0, {"compile": ("default", "off")}))
-        about: Any = {"run": run, "state": "training", "alive": True, "history": History(run), "preparing": False}
+        about: Any = {"run": run, "state": "training", "alive": True, "history": History(run)}
         assert status_line(Ending(**about, fresh=(0,), comparison=None)).endswith("changing")  # type: ignore[arg-type]
         measured = SimpleNamespace(after=[1.0, 2.0], pairs=6)
         line = status_line(Ending(**about, fresh=(), comparison=measured))  # type: ignore[arg-type]

@@ -14,8 +14,7 @@ from tests.support.registries import registered_outside
 from uavlab.core.errors import ConfigError
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_status
-from uavlab.live.comparison import History
-from uavlab.live.trainer import Trainer, stop_all, trainer_in
+from uavlab_lab.live.trainer import History, Trainer, stop_all, trainer_in
 
 SHORT = 0.05  # s; for what must not happen meanwhile
 RACES = 200
@@ -281,6 +280,14 @@ class TestOrders:
         each.order(job).result(PATIENCE)
         each.join(PATIENCE)
         assert (each.state, each.run.config.source.worlds) == ("ready", 3)
+
+    def test_a_job_does_not_wait_for_itself(self) -> None:
+        each = Trainer(Run(drift()))
+        step(each, 4)
+        change = each.order(lambda: each.change(measure=False, precision="bf16")).result(PATIENCE)
+        assert change is not None
+        assert each.run.config.toggles.precision == "bf16"
+        each.stop(PATIENCE)
 
     def test_a_long_job_blocks_nobody(self) -> None:
         each, release = Trainer(Run(drift())), threading.Event()

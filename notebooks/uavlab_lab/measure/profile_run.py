@@ -1,14 +1,17 @@
 """Profile a run: where its time goes, what bounds it, and which toggles would help, predicted and then measured."""
 
 import math
+import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from uavlab.benchmarks import compare
-from uavlab.benchmarks.compare import Call, Row, build_call, compare_calls, prepare_pieces
+import torch
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, schedule
+
 from uavlab.core.cards import Table, card, folded, notes
 from uavlab.core.errors import ConfigError
 from uavlab.core.text import printable
@@ -16,10 +19,11 @@ from uavlab.experiment import build
 from uavlab.experiment.config import Config, configure
 from uavlab.profiling.roofline import ceilings, count_work, find_bottleneck, predict_speedup
 from uavlab.profiling.timing import FEWEST, median, time_call
-from uavlab.profiling.torch_profile import profile
-from uavlab.runtime.stage_timer import Monitor, memory
+from uavlab.runtime.stage_timer import PREFIX, Monitor
 from uavlab.runtime.toggles import TOGGLES, resolve, with_toggles
-from uavlab.storage.machine import describe, usable_cores
+from uavlab.storage.files import atomic_write
+from uavlab.storage.machine import describe, memory, usable_cores
+from uavlab_lab.measure.compare import Call, Row, build_call, compare_calls, prepare_pieces
 
 ENOUGH_S, PART_S = 5.0, 2.0  # seconds after which only the fewest repetitions of cycles, and of parts, are made
 SLOWEST = ("precision", "fp16", "cpu")  # fp16 is emulated there: an update through convolutions takes minutes
@@ -69,17 +73,10 @@ def measure_changes(
     most: int | None = None,
     until: float = math.inf,
 ) -> tuple[list[Row], dict[str, str]]:
-    """Predict by Amdahl's law how much faster each change makes a cycle, and measure the most promising ones.
+    """Predict how much faster each change makes a cycle, and measure ``most`` that compile, and as many others.
 
-    The parts of a cycle are timed with and without a change. What is compiled is measured last, because its first call
-    may take minutes.
-
-    At most ``most`` changes that compile are measured, and as many of the others; None for all. After ``until``, a time
-    of the monotonic clock (s), the compilation of no function begins. ``cycle_ms`` is the time of a cycle of ``base``.
-
-    Returns:
-        A row for each measured change, the largest speed-up first: ``toggle``, ``predicted``, ``measured`` with ``low``
-        and ``high``, and ``first_call_s``; and by the name of each change without effect, or not compiled in time, why.
+    After ``until``, a time of the monotonic clock (s), the compilation of no function begins. Returned are a row for
+    each measured change, the largest speed-up first, and why others have none.
     """
     pieces = ("cycle", *base.task.collector.calls)  # the first call of a cycle includes all warm-up
     rows, failed = list[Row](), dict[str, str]()
@@ -87,7 +84,7 @@ def measure_changes(
         return rows, failed
     reference = prepare_pieces(base, pieces)
     without = reference["cycle"].rt.fell_back
-    for compiled in (False, True):
+    for compiled in (False, True):  # what compiles comes last, because its first call may take minutes
         group = {name: one for name, one in changed.items() if (one.toggles.compile != "off") == compiled}
         calls, reasons = _prepare(group, pieces, without, until)
         rows += _measure({"": reference, **calls}, cycle_ms, rounds, most) if calls else []
@@ -156,41 +153,6 @@ def _time(
     return {row["setting"]: row for row in rows}
 
 
-# Advice on update intervals, for one process. A published guide raises the interval while a GPU is utilised to less
-# than 40 %; k updates still follow k steps, so both totals stay. What helps is to step worlds beside updates, or more
-# worlds.
-LITTLE = 0.1  # share of the time below which hiding steps is not worth trying
-ROUND = 10  # updates of a round that the advice suggests
-
-
-def interval_advice(shares: Mapping[str, float], interval: int, prefetch: str) -> list[str]:
-    """Return lines of advice for a run with replay, from the shares of its time by stage, as in ``Monitor.read``.
-
-    With ``prefetch=overlap`` there is no such share.
-
-    >>> interval_advice({"environment": 0.6, "acting": 0.1, "update": 0.3}, interval=10, prefetch="off")[0]
-    'steps of worlds take 70% of the time: prefetch=overlap makes training at most 1.43x as fast'
-    """
-    steps = sum(shares.get(stage, 0.0) for stage in ("environment", "acting"))
-    lines = []
-    if prefetch != "overlap" and steps >= LITTLE:
-        most = f"{1 / max(steps, 1 - steps):.2f}x as fast"
-        rounds = f", with interval={ROUND} for longer rounds" if interval < ROUND else ""
-        lines.append(
-            f"steps of worlds take {steps:.0%} of the time: prefetch=overlap makes training at most {most}{rounds}"
-        )
-    elif prefetch != "overlap":
-        lines.append(f"steps of worlds take {steps:.0%} of the time: no interval or overlap is worth trying")
-    if shares.get("environment", 0.0) > 0.5:
-        lines.append("the environment bounds training: more worlds at once give more rows for each step that it takes")
-    if interval > 1 and prefetch != "overlap":
-        lines.append(
-            f"interval={interval} makes no update cheaper in one process: {interval} updates follow {interval} steps; "
-            "interval=1 learns from rows of a newer policy"
-        )
-    return lines
-
-
 WARM, CYCLES = 10, 60  # cycles before and during monitoring, at most
 LONG_S = 0.3  # seconds of a cycle of which one is recorded instead of several
 SHORT_S = 0.5  # seconds of a cycle beyond which a shorter one is profiled
@@ -216,7 +178,7 @@ class Profile(dict[str, Any]):
             "threads": machine["threads"],
             "trace": self["trace"],
         }
-        texts = [*_part(self), self["verdict"], *self.get("advice", ()), *_pipeline(self), *_unmeasured(self)]
+        texts = [*_part(self), self["verdict"], *_unmeasured(self)]
         operators = folded("Operators", _operators(self).html())
         return card(
             f"Profile of {self['preset']}", facts, notes(texts), _stages(self).html(), _gains(self).html(), operators
@@ -229,7 +191,6 @@ def profile_preset(
     rounds: int = 20,
     trace: Path | None = None,
     every: bool = False,
-    stacks: bool = False,
     limit: float | None = None,
 ) -> Profile:
     """Profile some cycles of a run, compare an update with this machine's ceilings, and measure toggles that may help.
@@ -242,9 +203,8 @@ def profile_preset(
     Returns:
         ``shortened`` (as ``shorten`` returns it, where a part of a cycle is profiled, otherwise None), ``cycle_ms``,
         ``stages`` (rows of ``Monitor.read``), ``update`` (its work and ceilings), ``memory``, ``operators`` (the table
-        of the profiler), ``pipeline`` (throughput of tasks that learn from logs), ``kind`` and ``verdict`` (the
-        bottleneck in a word and in a sentence), ``advice`` on update intervals (lines), and ``candidates``: ``toggle``,
-        ``predicted``, ``measured`` (speed-up of cycles, as they are profiled) with ``low`` and ``high``,
+        of the profiler), ``kind`` and ``verdict`` (the bottleneck in a word and in a sentence), and ``candidates``:
+        ``toggle``, ``predicted``, ``measured`` (speed-up of cycles, as they are profiled) with ``low`` and ``high``,
         ``first_call_s``; the largest speed-up first; ``untried`` (changes that were not even predicted) and ``failed``
         (by change, why it has no row: without effect, or not compiled in time).
     """
@@ -258,10 +218,7 @@ def profile_preset(
     if shortened:
         layers = (*layers, shortened["settings"])
         config = configure(preset, *layers)
-    record = {**_watch(config, trace, stacks), "shortened": shortened}
-    calls = config.task.collector.calls
-    if "load" in calls:
-        record["pipeline"] = compare.throughput(config, rounds)
+    record = {**_watch(config, trace), "shortened": shortened}
     possible = candidates(config)
     tried = possible if every else promising(possible, slow=record["cycle_ms"] > 1e3 * LONG_S)
     changed = {name: configure(preset, *layers, change) for name, change in tried.items()}
@@ -274,13 +231,9 @@ def shorten(config: Config, *layers: Mapping[str, Any]) -> dict[str, Any] | None
     """Return settings of a shorter cycle, where a whole one takes more than ``SHORT_S`` and consists of minibatches.
 
     A share of the minibatches learns from the same share of the steps, or where batches are of whole episodes, of the
-    worlds. So minibatches keep their size, and stages about their shares of a cycle; what an update does once for all
-    of its rows, such as targets, has fewer rows, whose cost by row may differ. Where the shortest cycle of this kind
-    takes more than ``LARGE_S``, its minibatches become smaller.
-
-    Returns:
-        ``cycle_ms`` (of a whole cycle, not compiled, as its shortest part predicts it), ``settings``, and ``whole``
-        (the values that they replace).
+    worlds. So minibatches keep their size, and stages about their shares of a cycle. Where the shortest cycle of this
+    kind takes more than ``LARGE_S``, its minibatches become smaller. ``cycle_ms`` is of a whole cycle, not compiled, as
+    its shortest part predicts it; ``whole`` has the values that ``settings`` replace.
     """
     values = config.values
     part = next((name for name in ("rollout_steps", "worlds") if name in values), "")
@@ -316,20 +269,17 @@ def _time_cycle(config: Config) -> float:
 def format_profile(record: Mapping[str, Any]) -> str:
     """Format a record of ``profile_preset`` as text."""
     head = [*_part(record), ""] if record.get("shortened") else []
-    operators = _operators(record)  # names of operators and their source are left-aligned, the others are numbers
-    forms = {"operator": "{:46.45}", "source": "  {}"}
+    operators = _operators(record)
     return "\n".join(
         [
             *head,
             *_stages(record).lines("{:14} {:>9} {:>9} {:>7}"),
             "",
-            *operators.lines("".join(forms.get(str(name), "{:>10}") for name in operators.heads)),
+            *operators.lines("".join("{:46.45}" if name == "operator" else "{:>10}" for name in operators.heads)),
             "",
             record["verdict"],
             _achieved(record["update"]),
             f"memory: {', '.join(f'{name} {size / 2**20:,.0f} MiB' for name, size in record['memory'].items())}",
-            *record.get("advice", ()),
-            *_pipeline(record),
             "",
             *_gains(record).lines("{:24} {:>9} {:>9}  {:14}  {:>10}"),
             *_unmeasured(record),
@@ -348,7 +298,7 @@ def _stages(record: Mapping[str, Any]) -> Table:
 def _operators(record: Mapping[str, Any]) -> Table:
     """Return the table of the profiler, whose columns depend on the device."""
     rows = record["operators"]
-    formats = {"operator": "", "source": "", "calls": ".0f", "share": ".1%"}  # other columns are times (ms)
+    formats = {"operator": "", "calls": ".0f", "share": ".1%"}  # other columns are times (ms)
     cells = [[format(value, formats.get(name, ".3f")) for name, value in row.items()] for row in rows]
     return Table([name.replace("_", " ") for name in rows[0]] if rows else (), cells)
 
@@ -366,10 +316,6 @@ def _gains(record: Mapping[str, Any]) -> Table:
         for row in record["candidates"]
     ]
     return Table(("toggle", "predicted", "measured", "95 % interval", "first call"), cells)
-
-
-def _pipeline(record: Mapping[str, Any]) -> list[str]:
-    return compare.format_throughput(record["pipeline"]) if "pipeline" in record else []
 
 
 def _unmeasured(record: Mapping[str, Any]) -> list[str]:
@@ -404,7 +350,7 @@ def _repetitions(most: int, once: float, enough_s: float, least: int = FEWEST) -
     return max(least, min(most, int(enough_s / once)))
 
 
-def _watch(config: Config, trace: Path | None, stacks: bool = False) -> dict[str, Any]:
+def _watch(config: Config, trace: Path | None) -> dict[str, Any]:
     """Run some cycles under a monitor, and compare an update with the ceilings."""
     device = build.runtime(config.run).device
     monitor = Monitor(device)
@@ -417,7 +363,7 @@ def _watch(config: Config, trace: Path | None, stacks: bool = False) -> dict[str
         monitor.reset()
         cycle_s = median([time_call(loop.call, device) for _ in range(_repetitions(CYCLES, once, ENOUGH_S))])
         stages, sizes = monitor.read(), memory(device)  # before the profiler takes its own
-        table = profile(loop.call, device, trace, monitor=monitor, stacks=stacks, once=once > LONG_S)
+        table = profile(loop.call, device, trace, monitor=monitor, once=once > LONG_S)
     uncompiled = replace(config, toggles=with_toggles(config.toggles, {"compile": "off"}))
     one, plain = (build_call(run, "update") for run in (config, uncompiled))
     with loop.rt.scope():
@@ -426,14 +372,12 @@ def _watch(config: Config, trace: Path | None, stacks: bool = False) -> dict[str
         work = count_work(plain.call)  # operators inside compiled code are not visible
         limits = ceilings(device, config.toggles.precision, work)
     shares = {row["name"]: row["share"] for row in stages}
-    toggles = config.toggles
     kind, sentence = find_bottleneck(shares, seconds, work, limits)
     return {
         "preset": config.preset,
         "machine": describe(device),
         "kind": kind,
         "verdict": sentence,
-        "advice": interval_advice(shares, toggles.interval, toggles.prefetch) if config.task.collector.replay else [],
         "cycle_ms": round(1e3 * cycle_s, 3),
         "stages": stages,
         "memory": sizes,
@@ -451,3 +395,76 @@ def _watch(config: Config, trace: Path | None, stacks: bool = False) -> dict[str
         "operators": table,
         "trace": str(trace) if trace else None,
     }
+
+
+WAIT, WARM_UP, ACTIVE, REPEAT = 1, 1, 3, 2  # steps that torch's profiler sees, and cycles of them
+PYTHON, GRAPHS = "between operators", "kernels of no operator"
+
+
+def profile(
+    step: Callable[[], Any],
+    device: torch.device | str,
+    trace: Path | None = None,
+    *,
+    monitor: Monitor | None = None,
+    top: int = 10,
+    once: bool = False,
+) -> list[dict[str, Any]]:
+    """Profile ``step`` by torch's profiler in two cycles: a call to wait, a call to warm up, and three calls to record.
+
+    ``trace`` is a file, compressed if its name ends in ``.gz``, for https://ui.perfetto.dev or chrome://tracing. With
+    ``once`` one call is recorded instead of six, because a profile of long steps takes gigabytes.
+
+    Returns:
+        A row per operator, the longest first: ``operator``, ``calls`` and own ``cpu_ms`` per step, and ``share`` of all
+        own time. One row holds the time between operators, mostly Python. On a GPU there is also ``device_ms``, which
+        then decides order and shares, and a row for kernels of graphs.
+    """
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise the profiler's library writes to stderr
+    cuda = torch.device(device).type == "cuda"
+    active, repeat = (1, 1) if once else (ACTIVE, REPEAT)
+    before = monitor.tracing if monitor else False
+    with torch.profiler.profile(
+        activities=[ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * cuda],
+        schedule=schedule(wait=WAIT, warmup=WARM_UP, active=active, repeat=repeat),
+        record_shapes=trace is not None,
+        profile_memory=trace is not None,
+        acc_events=True,
+    ) as profiler:
+        if monitor:
+            monitor.tracing = True
+        try:
+            for _ in range((WAIT + WARM_UP + active) * repeat):
+                step()
+                profiler.step()
+        finally:
+            if monitor:
+                monitor.tracing = before
+    if trace is not None:
+        with atomic_write(trace) as temporary:
+            profiler.export_chrome_trace(str(temporary))
+    return _rows(profiler.key_averages(), cuda, active * repeat)[:top]
+
+
+def _rows(averages: Any, cuda: bool, steps: int = ACTIVE * REPEAT) -> list[dict[str, Any]]:
+    columns = ("calls", "cpu_ms", "device_ms") if cuda else ("calls", "cpu_ms")
+    rows: dict[str, dict[str, Any]] = {}
+    kernels = 0.0
+    for average in averages:
+        if average.device_type != DeviceType.CPU:  # a kernel, whose time counts for its operator too
+            kernels += 0 if average.is_user_annotation else average.self_device_time_total / 1e3 / steps
+            continue
+        ours = average.key.startswith(("ProfilerStep", PREFIX))
+        name = PYTHON if ours else average.key
+        row = rows.setdefault(name, {"operator": name, **dict.fromkeys(columns, 0.0)})
+        row["cpu_ms"] += average.self_cpu_time_total / 1e3 / steps
+        if not ours:
+            row["calls"] += average.count / steps
+        if cuda and not ours:
+            row["device_ms"] += average.self_device_time_total / 1e3 / steps
+    if cuda:
+        rest = max(0.0, kernels - sum(row["device_ms"] for row in rows.values()))
+        rows[GRAPHS] = {"operator": GRAPHS, **dict.fromkeys(columns, 0.0), "device_ms": rest}
+    by = columns[-1]
+    whole = sum(row[by] for row in rows.values()) or 1.0
+    return [{**row, "share": row[by] / whole} for row in sorted(rows.values(), key=lambda row: -row[by])]

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,9 +11,9 @@ import torch
 from torch.autograd import DeviceType
 
 from uavlab.core.errors import ResourceError
-from uavlab.profiling import torch_profile as module
-from uavlab.profiling.torch_profile import GRAPHS, PYTHON, profile, source
 from uavlab.runtime.stage_timer import Monitor
+from uavlab_lab.measure import profile_run as module
+from uavlab_lab.measure.profile_run import GRAPHS, PYTHON, profile
 
 
 class Loop:
@@ -64,48 +63,10 @@ def test_trace(tmp_path: Path, name: str) -> None:
     assert not loop.watch.tracing
 
 
-def test_stacks_name_the_function_that_calls_an_operator() -> None:
-    loop = Loop()
-    rows = profile(loop.step, "cpu", top=100, monitor=loop.watch, stacks=True)
-    (row,) = [row for row in rows if row["operator"] == "aten::mm"]
-    assert row["calls"] == 2.0
-    assert re.fullmatch(r".*test_torch_profile\.py:\d+ step", row["source"])
-    assert not [row for row in rows if ".py" in row["operator"] or row["operator"].startswith("<")]
-    assert sum(row["share"] for row in rows) == pytest.approx(1)
-
-
 def test_one_long_step_is_recorded() -> None:
     loop = Loop()
     (row,) = [row for row in profile(loop.step, "cpu", top=100, once=True) if row["operator"] == "aten::mm"]
     assert (loop.steps, row["calls"]) == (3, 2.0)
-
-
-def test_an_operator_has_a_row_for_each_function() -> None:
-    x = torch.ones(8, 8)
-
-    def once() -> Any:
-        return x @ x
-
-    def again() -> Any:
-        return x @ x
-
-    rows = profile(lambda: (once(), again(), again()), "cpu", top=100, stacks=True)
-    calls = {row["source"].split()[-1]: row["calls"] for row in rows if row["operator"] == "aten::mm"}
-    assert calls == {"once": 1.0, "again": 2.0}
-
-
-@pytest.mark.parametrize(
-    ("stack", "expected"),
-    [
-        (["<built-in method mm>", "torch/nn/functional.py(9): linear", "a/net.py(3): net"], "a/net.py:3 net"),
-        (["/lib/site-packages/torch/_ops.py(1): __call__", "mine.py(1): <module>"], "mine.py:1 <module>"),
-        (["mytorch/net.py(3): net"], "mytorch/net.py:3 net"),
-        (["<built-in method mm>"], ""),
-        ([], ""),
-    ],
-)
-def test_the_source_is_the_innermost_function_outside_torch(stack: list[str], expected: str) -> None:
-    assert source(stack) == expected
 
 
 def test_a_trace_that_cannot_be_written(tmp_path: Path) -> None:

@@ -1,32 +1,211 @@
-"""A run that trains on a thread of its own, and takes orders between two updates."""
+"""Live runs: training on a thread of its own, and what a change of a setting does to its speed.
+
+Where a change leaves the algorithm as it is, the run goes to and fro between both settings, slice by slice, so that a
+busy machine slows both. Else the slices before the change are compared with those after it.
+"""
 
 import atexit
+import math
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakSet
 
 from uavlab.core.errors import ConfigError, FallbackError, UavlabError, reason_of
+from uavlab.core.statistics import student
 from uavlab.core.text import quote
-from uavlab.experiment.change import (
-    alternates,
-    begins_to_compile,
-    changed_config,
-    prepare,
-    record_failure,
-    require_usable,
-)
-from uavlab.experiment.process_end import PATIENCE
-from uavlab.experiment.run import Run
+from uavlab.experiment.change import alternates, changed_config, record_failure, require_usable
+from uavlab.experiment.config import Config
+from uavlab.experiment.instruments import Instruments
+from uavlab.experiment.run import PATIENCE, Run
 from uavlab.experiment.run_dir import store_config
-from uavlab.experiment.run_state import COMPARISON, Change, Parts, Progress
-from uavlab.live.comparison import PAIRS, Comparison, History, Sample
+from uavlab.experiment.run_state import COMPARISON, Change, Progress
+
+EVERY = 0.5  # seconds of training between samples
+MOST = 2400  # samples that are stored; of older ones every second one is dropped
+PAIRS = 6  # slices of each side
+SLICE = 0.5  # seconds of training in a slice, at least
+INTERLEAVED, ONE_AFTER_THE_OTHER = "interleaved", "before and after"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A reading of a run between two updates."""
+
+    seconds: float  # of training so far, with scores and saves, without pauses and changes
+    net: float  # the same without scores and saves
+    update: int
+    figures: Mapping[str, float] = field(default_factory=dict)  # of ``Instruments.read`` since the sample before
+
+
+class History:
+    """Samples of a run; the thread that trains calls ``begin`` once, ``add`` after each update, ``skip`` before one."""
+
+    def __init__(self, run: Run) -> None:
+        self.instruments, self.net = Instruments(), run.seconds
+        self.samples: deque[Sample] = deque([Sample(run.seconds, self.net, run.number)])
+        self._number = run.number
+        self.begin(run)
+
+    def begin(self, run: Run) -> None:
+        """Begin training; if the run was trained elsewhere since its last update here, begin a new history."""
+        if run.number != self._number:
+            self.samples = deque([Sample(run.seconds, self.net, run.number)])
+        self._number, self._seconds, self._saves = run.number, run.seconds, len(run.pauses)
+        self._late = 0.0  # seconds of score and saves after the last update, which ``Run`` counts with the next one
+
+    def add(self, run: Run, progress: Progress) -> float:
+        """Count an update, and take a sample if one is due; return the seconds of the update (without score, save)."""
+        spent = run.seconds - self._seconds - self._late
+        self._late = (run.score_seconds if progress.score else 0.0) + sum(run.pauses[self._saves :])
+        self.net, self._number, self._seconds = self.net + spent, run.number, run.seconds
+        self.skip(run)
+        self.sample(run, EVERY)
+        return spent
+
+    def skip(self, run: Run) -> None:
+        """Leave out saves between updates, which ``Run`` does not count."""
+        self._saves = len(run.pauses)
+
+    def sample(self, run: Run, after: float = EVERY / 2) -> None:
+        """Take a sample if the last one is so many seconds of training ago."""
+        if self.net - self.samples[-1].net >= after:
+            self.samples.append(Sample(run.seconds, self.net, run.number, self.instruments.read(run.rt)))
+            if len(self.samples) > MOST:
+                half = MOST // 2
+                rest = list(self.samples)
+                self.samples = deque([*rest[:half:2], *rest[half:]])
+
+
+def rates(samples: Iterable[Sample]) -> list[tuple[float, float]]:
+    """Return updates per second between successive samples, each with the seconds of training at its end."""
+    return [
+        (after.seconds, (after.update - before.update) / (after.net - before.net))
+        for before, after in pairwise(samples)
+        if after.net > before.net
+    ]
+
+
+def work(config: Config) -> dict[str, float]:
+    """Return what an update stands for: rows that are learned from, and data that are collected, by their units."""
+    amount, unit = config.task.collector.data_per_update(config)
+    toggles, batch = config.toggles, getattr(config.source, "batch", None)
+    collected = amount / toggles.ratio if config.task.collector.replay else amount
+    rows = {"rows": batch * config.run.runs} if batch and config.task.collector.replay else {}
+    return {**rows, unit: collected}
+
+
+class Comparison:
+    """Slices of a run after a change, and before it."""
+
+    def __init__(self, run: Run, change: Change, samples: Sequence[Sample], pairs: int = PAIRS) -> None:
+        """Begin after a change that has just taken effect; ``samples`` are those before it."""
+        self.place, self.pairs = len(run.changes) - 1, pairs  # place of the change in ``run.changes``
+        self.old = {name: old for name, (old, _) in change.settings.items()}
+        self.new = {name: new for name, (_, new) in change.settings.items()}
+        self.how = INTERLEAVED if alternates(list(change.settings)) else ONE_AFTER_THE_OTHER
+        self.warm_up: float | None = None  # seconds of the first update after the change
+        self.result: dict[str, Any] | None = None  # of ``outcome``, when all slices are over
+        self.after: list[float] = []  # updates per second of each slice
+        self.before = [] if self.how == INTERLEAVED else [rate for _, rate in rates(samples)][-pairs:]
+        self.works = {False: work(run.spare.config if run.spare else run.config), True: work(run.config)}
+        self.now = True  # whether the present slice has the settings after the change
+        self._start()
+
+    def _start(self) -> None:
+        self.updates, self.seconds, self.skipped = 0, 0.0, 0
+
+    def count(self, run: Run, spent: float) -> Mapping[str, Any] | None:
+        """Count an update of ``spent`` seconds; return the settings to change to now, None to go on."""
+        if self.warm_up is None:
+            self.warm_up = spent
+        round_ = run.config.toggles.interval * run.config.toggles.ratio if run.config.task.collector.replay else 1
+        if self.skipped < round_:  # the first updates after a change allocate memory
+            self.skipped += 1
+            return None
+        self.updates, self.seconds = self.updates + 1, self.seconds + spent
+        if self.seconds < SLICE or self.updates % round_:
+            return None
+        (self.after if self.now else self.before).append(self.updates / self.seconds)
+        self._start()
+        if self.how == INTERLEAVED:
+            self.now = not self.now
+        if len(self.after) >= self.pairs and (self.how != INTERLEAVED or len(self.before) >= self.pairs):
+            self.result = self.outcome()
+        return None if self.how != INTERLEAVED else self.new if self.now else self.old
+
+    def holds(self, run: Run) -> bool:
+        """Return whether a run has the settings of the present slice; it has not where a change was undone."""
+        wanted = self.new if self.now else self.old
+        return self.how != INTERLEAVED or all(run.config.values[name] == value for name, value in wanted.items())
+
+    def outcome(self) -> dict[str, Any]:
+        """Return the ratio of speeds with its interval, and what it was measured on."""
+        ratio = speed_ratio(self.before, self.after, self.how == INTERLEAVED)
+        per_update = {unit: self.works[True][unit] / amount for unit, amount in self.works[False].items() if amount}
+        return {
+            "how": self.how,
+            **(ratio or {"stopped": "too few slices before it"}),
+            "before": _median(self.before),
+            "after": _median(self.after),
+            "slices": len(self.after),
+            "warm_up_s": round(self.warm_up or 0.0, 3),
+            "per_update": {unit: round(share, 4) for unit, share in per_update.items() if share != 1},
+        }
+
+
+def speed_ratio(before: Sequence[float], after: Sequence[float], paired: bool) -> dict[str, float]:
+    """Return the ratio of two speeds and the ends ``low`` and ``high`` of its 95 % interval.
+
+    It is empty where a side has less than two slices, which have no interval. Means of logarithms are compared: those
+    of pairs, or of both sides, whose errors are independent.
+
+    Source:
+        Student 1908, "The Probable Error of a Mean".
+    """
+    if min(len(before), len(after)) < 2:
+        return {}
+    logs = [[math.log(rate) for rate in side] for side in (before, after)]
+    if paired:
+        middle, low, high = student([b - a for a, b in zip(*logs, strict=True)])
+    else:
+        (first, *ends), (second, *others) = (student(side) for side in logs)
+        reach = math.hypot(ends[1] - first, others[1] - second)
+        middle, low, high = second - first, second - first - reach, second - first + reach
+    return {"ratio": round(math.exp(middle), 4), "low": round(math.exp(low), 4), "high": round(math.exp(high), 4)}
+
+
+def measured_rows(changes: Iterable[Change]) -> list[dict[str, Any]]:
+    """Return a row for each change whose speed was measured; ``over_first`` is that after it over that before."""
+    return [
+        {
+            "setting": ", ".join(f"{name}={new}" for name, (_, new) in change.settings.items()),
+            "over_first": change.measured["ratio"],
+            **{key: change.measured[key] for key in ("low", "high", "how")},
+        }
+        for change in changes
+        if "ratio" in change.measured
+    ]
+
+
+def unmeasured(changes: Iterable[Change]) -> list[str]:
+    """Return a line for each change whose speed was not measured, with the reason."""
+    return [
+        f"{change}" if change.undone else f"{change}: {change.measured.get('stopped', 'no comparison')}"
+        for change in changes
+        if "ratio" not in change.measured
+    ]
+
+
+def _median(rates_: Sequence[float]) -> float | None:
+    return round(sorted(rates_)[len(rates_) // 2], 3) if rates_ else None
+
 
 State = Literal["ready", "training", "paused", "stopping", "complete", "failed"]
 Script = Sequence[tuple[int, Mapping[str, Any]]]
@@ -71,39 +250,34 @@ def parse_script(value: Any) -> list[tuple[int, dict[str, Any]]]:
 class Playback:
     """Changes of a script that a trainer makes, each when the one before it is measured; the last one ends training.
 
-    One that falls back here, or whose code or memory fails, is undone with its reason.
+    One that falls back here, or for which memory fails, is recorded with its reason.
     """
 
     def __init__(self, script: Script) -> None:
         self._left = parse_script(script)
         self._due: dict[str, Any] | None = None  # the next change, while it waits for slices to compare it with
-        self._asked: tuple[dict[str, Any], Future[Any]] | None = None  # a change that is not made yet
 
     def go_on(self, trainer: "Trainer") -> None:
-        """Ask for the next change if it is due; the thread that trains calls this between two updates."""
-        if trainer.comparison is not None or (self._asked and not self._asked[1].done()):
+        """Make the next change if it is due; the thread that trains calls this between two updates."""
+        if trainer.comparison is not None:
             return
-        if self._asked:
-            (settings, future), self._asked = self._asked, None
+        if self._left and trainer.run.number >= self._left[0][0] and self._due is None:
+            self._due = self._left.pop(0)[1]
+            changed_config(trainer.run, self._due)  # what is refused does not wait
+        if self._due is None:
+            if not self._left:
+                trainer.run.stop()
+        elif trainer.comparable(self._due):
+            settings, self._due = self._due, None
             try:
-                future.result()
+                trainer.change("script", **settings)
             except Exception as error:  # of any kind: a compiler has classes of its own
                 if isinstance(error, ConfigError) and not isinstance(error, FallbackError):
                     raise
                 record_failure(trainer.run, settings, "script", error)
-        if self._left and trainer.run.number >= self._left[0][0] and self._due is None:
-            self._due = self._left.pop(0)[1]
-            changed_config(trainer.run, self._due)  # what is refused does not wait
-        if self._due is None and not self._left:
-            trainer.run.stop()
-        elif self._due is not None and trainer.comparable(self._due):
-            self._asked, self._due = (self._due, trainer.ask(self._due, "script")), None
 
     def end(self, trainer: "Trainer") -> None:
-        """Record the changes that training did not come to, and the last one if it failed."""
-        if self._asked and self._asked[1].done() and (error := self._asked[1].exception()) is not None:
-            with suppress(ConfigError):
-                record_failure(trainer.run, self._asked[0], "script", error)
+        """Record the changes that training did not come to."""
         for settings in [self._due or {}, *(settings for _, settings in self._left)]:
             with suppress(ConfigError):
                 record_failure(trainer.run, settings, "script", ConfigError("training ended before it"))
@@ -124,7 +298,6 @@ class Trainer:
         self.run, self.history, self.pairs = run, History(run), pairs
         self.comparison: Comparison | None = None  # the slices that are being measured
         self.fresh: tuple[int, ...] = ()  # places in ``run.changes`` of those before their first update, which is slow
-        self.preparing = False  # whether code is compiled for a change, while training goes on
         self.error: BaseException | None = None  # what ended training
         self._script: Playback | None = None
         self._orders: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
@@ -202,33 +375,11 @@ class Trainer:
 
         With ``measure`` the speed after the change over that before is measured, see ``comparison``.
         """
-        if self._within:  # a job would wait for itself
-            return self._change(settings, by, measure)
         return self.ask(settings, by, measure).result()
 
     def ask(self, settings: Mapping[str, Any], by: str, measure: bool = True) -> "Future[Change | None]":
-        """Order a change; where a run begins to compile, another thread does so first, and training goes on meanwhile.
-
-        The future result is what ``change`` returns or raises.
-        """
-        if not self.alive or self.preparing or not begins_to_compile(self.run, settings):
-            return self.order(lambda: self._change(settings, by, measure))
-        future: Future[Change | None] = Future()
-        future.set_running_or_notify_cancel()
-        self.preparing = True
-        threading.Thread(target=self._prepare, args=(settings, by, measure, future), daemon=True).start()
-        return future
-
-    def _prepare(self, settings: Mapping[str, Any], by: str, measure: bool, future: "Future[Change | None]") -> None:
-        began = time.monotonic()
-        try:
-            prepared = prepare(self.run, settings), time.monotonic() - began
-            self.preparing = False
-            future.set_result(self.order(lambda: self._change(settings, by, measure, prepared)).result())
-        except BaseException as error:  # of any kind: whoever waits for the result must get it
-            future.set_exception(error)
-        finally:
-            self.preparing = False
+        """Order a change; the future result is what ``change`` returns or raises."""
+        return self.order(lambda: self._change(settings, by, measure))
 
     def order(self, job: Callable[[], Any]) -> "Future[Any]":
         """Run a job after the update in progress, or now if there is no thread; return its future result."""
@@ -313,22 +464,16 @@ class Trainer:
                 except BaseException as error:  # of any kind: whoever waits for the result must get it
                     future.set_exception(error)
 
-    def _change(
-        self, settings: Mapping[str, Any], by: str, measure: bool, prepared: tuple[Parts, float] | None = None
-    ) -> Change | None:
-        """Change settings; ``prepared`` are compiled parts with them, and how long compiling took (s)."""
+    def _change(self, settings: Mapping[str, Any], by: str, measure: bool) -> Change | None:
         require_usable(self.run, changed_config(self.run, settings))
         self._end_comparison("another change")
         self.history.sample(self.run)
         samples = self._samples
-        if prepared:
-            self.run.spare = prepared[0]
         change = self.run.change(by, **settings)
         if change:
             self.fresh += (len(self.run.changes) - 1,)
         if change and measure and self.alive:
             self.comparison = Comparison(self.run, change, samples, self.pairs)
-            self.comparison.warm_up = prepared and prepared[1]
         return change
 
     @property

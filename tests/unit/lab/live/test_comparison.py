@@ -9,8 +9,9 @@ from tests.support.fixtures_config import tiny
 from uavlab.core.statistics import student
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Change
-from uavlab.live import comparison
-from uavlab.live.comparison import (
+from uavlab.runtime.toggles import TOGGLES
+from uavlab_lab.live import trainer as comparison
+from uavlab_lab.live.trainer import (
     INTERLEAVED,
     ONE_AFTER_THE_OTHER,
     Comparison,
@@ -19,7 +20,6 @@ from uavlab.live.comparison import (
     measured_rows,
     speed_ratio,
 )
-from uavlab.runtime.toggles import TOGGLES
 
 E = math.e
 T5 = 2.5705818  # quantile 0.975 of Student's t with 5 degrees of freedom

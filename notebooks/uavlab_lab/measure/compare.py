@@ -1,13 +1,11 @@
 """Pieces of a run, timed in turn: under several settings, or loading beside learning; and trainings side by side."""
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import psutil
 import torch
 
 from uavlab.core.errors import ConfigError
@@ -26,8 +24,7 @@ from uavlab.training import make_cycle
 
 PARTS = ("loader", "model", "both")  # whose throughput is measured
 IN_A_ROW = 10  # batches per timed call of the loader alone, with no network in between that evicts the caches
-INTERVALS, CYCLES = 8, 10  # intervals whose throughput is measured, and the batches in each
-MIB = 2**20
+CYCLES = 10  # batches of a timed call, where the throughput of loading and learning is measured
 
 Settings = Mapping[str, Mapping[str, Any]]
 """Layers of settings, by the name of the row that each becomes."""
@@ -78,7 +75,6 @@ def _piece(config: Config, piece: str, rt: Runtime, rng: Streams, learner: Learn
 
 
 def prepare(configs: Mapping[str, Config], piece: str) -> dict[str, Call]:
-    """Build a piece of each run in the scope of its own runtime, and time its first call with all warm-up."""
     return {name: prepare_pieces(config, (piece,))[piece] for name, config in configs.items()}
 
 
@@ -87,8 +83,7 @@ def prepare_pieces(
 ) -> dict[str, Call]:
     """Build pieces of one run, which share its learner and source, and time the first call of each, in order.
 
-    What an earlier piece compiled, a later one finds compiled. ``before_compile`` is called with the name of each
-    function before it is compiled.
+    ``before_compile`` is called with the name of each function before it is compiled.
     """
     calls = {}
     for piece in pieces:
@@ -124,17 +119,10 @@ def compare_calls(
     fewest: int = FEWEST,
     count: bool = True,
 ) -> list[Row]:
-    """Time prepared calls in turn.
+    """Time prepared calls in turn, ``at_once`` of one name in a row: a single one finds the caches as others left them.
 
-    Args:
-        calls: The calls by name; the first one is the reference.
-        rounds: Interleaved repetitions.
-        enough_s: Time limit (s), after which only the fewest rounds are run.
-        over: Names of further references.
-        at_once: Calls of one name in a row; a single one finds the caches as the others left them.
-        warm_up: Rounds that are not counted, after the first call of each.
-        fewest: Rounds that are run in any case.
-        count: Whether operators are counted, by one more call of each.
+    The first one is the reference, those ``over`` are further ones. After ``enough_s`` seconds only the ``fewest``
+    rounds are run. ``count`` counts operators by one more call of each.
 
     Returns:
         A row for each: ``setting``, ``ms`` (median), ``over_first`` and ``over_below`` (how many times faster than the
@@ -228,45 +216,3 @@ def rates(seconds: Mapping[str, list[float]], windows: int) -> dict[str, Any]:
     counts = {"loader": IN_A_ROW * windows, "model": windows, "both": windows}
     paces = {part: round(count / median(seconds[part])) for part, count in counts.items()}
     return {**paces, **ratio(seconds["model"], seconds["both"], "of_model")}
-
-
-def throughput(config: Config, rounds: int, intervals: int = INTERVALS) -> dict[str, Any]:
-    """Time a run's loader and model in turn, then record throughput and disk reads over some intervals.
-
-    Returns:
-        What ``rates`` returns; ``intervals``, windows per second in each interval; ``disk_mib_per_s``, read from
-        storage meanwhile, and ``read_mib_per_s``, which includes reads from the system's cache; both are None where
-        the system does not report them.
-    """
-    rt, _, calls = loading_calls(config)
-    windows = config.source.batch * config.run.runs
-    parts = rates(time_in_turn(calls, rounds, rt.device), windows)
-    before, began = _bytes_read(), time.perf_counter()
-    seconds = [time_call(calls["both"], rt.device, CYCLES) for _ in range(intervals)]
-    elapsed = time.perf_counter() - began
-    pairs = zip(_bytes_read(), before, strict=True)
-    disk, read = (None if a is None or b is None else round((a - b) / MIB / elapsed, 3) for a, b in pairs)
-    paces = [round(CYCLES * windows / interval_s) for interval_s in seconds]
-    return {**parts, "intervals": paces, "disk_mib_per_s": disk, "read_mib_per_s": read}
-
-
-def format_throughput(record: Mapping[str, Any]) -> list[str]:
-    """Format what ``throughput`` returns as lines."""
-    share = f"{record['of_model']:.0%} of the model's pace, {record['low']:.0%} to {record['high']:.0%}"
-    alone = f"loader alone {record['loader']:,}, model alone {record['model']:,}"
-    paces = " ".join(f"{pace:,}" for pace in record["intervals"])
-    lines = [
-        f"windows/s: {alone}, both {record['both']:,} ({share})",
-        f"windows/s, interval by interval: {paces}",
-    ]
-    if record["disk_mib_per_s"] is not None:
-        lines.append(f"disk: {record['disk_mib_per_s']:.1f} MiB/s")
-        if record["read_mib_per_s"] is not None:
-            lines[-1] += f"; with the system's cache {record['read_mib_per_s']:.1f} MiB/s read"
-    return lines
-
-
-def _bytes_read() -> tuple[int | None, int | None]:
-    """Count the bytes that this process read from storage, and those that it read from files."""
-    count = getattr(psutil.Process(), "io_counters", lambda: None)()  # macOS has none
-    return getattr(count, "read_bytes", None), getattr(count, "read_chars", None)

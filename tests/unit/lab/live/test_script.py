@@ -10,7 +10,7 @@ from tests.support.registries import registered_outside
 from uavlab.core.errors import ConfigError
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Change, Progress
-from uavlab.live.trainer import Script, follow, parse_script, script_of
+from uavlab_lab.live.trainer import Script, follow, parse_script, script_of
 
 Follow = Callable[[Run, Script], Iterator[Progress]]
 

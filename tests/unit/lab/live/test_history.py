@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from tests.support.fixtures_config import tiny
-from uavlab.experiment import checkpoints
+from uavlab.experiment import resume
 from uavlab.experiment import run as run_module
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Progress
-from uavlab.live.comparison import MOST, History, Sample, rates, work
 from uavlab.runtime.runtime import Runtime
+from uavlab_lab.live.trainer import MOST, History, Sample, rates, work
 
 
 class FakeRun(SimpleNamespace):
@@ -111,7 +111,7 @@ class TestSpent:
 
         slow(run.learner, "update", 0.25)
         slow(run_module, "mean_scores", 8.0)
-        slow(checkpoints, "save", 4.0)
+        slow(resume, "save", 4.0)
         each, spent = History(run), []
         for progress in run.train():
             spent.append(each.add(run, progress))

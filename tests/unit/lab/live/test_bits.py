@@ -12,10 +12,10 @@ from tests.support.live_runs import QUICK, finish, followed, step, trained, watc
 from tests.support.registries import registered_outside
 from uavlab.experiment.config import Config, configure
 from uavlab.experiment.run import Run
-from uavlab.live import comparison
-from uavlab.live.trainer import Trainer
 from uavlab_lab.live import pictures
+from uavlab_lab.live import trainer as comparison
 from uavlab_lab.live.panel import LivePanel
+from uavlab_lab.live.trainer import Trainer
 
 Settings = dict[str, Any]
 

@@ -135,13 +135,7 @@ def _jupyter() -> Row:
 
 
 def toggle_rows(device: str = "auto") -> list[dict[str, Any]]:
-    """Describe every toggle.
-
-    Returns:
-        ``name, values, default, seam, equality, claim, cost``, ``sets`` (its value in every named set), ``unusable``
-        (by value, why it cannot be used on this device), and ``notes`` (by value, what it does other than its name
-        says).
-    """
+    """Describe every toggle: its fields, its value in every named set, and by value why it is unusable, and notes."""
     target = _target(device)
     sets = {name: Toggles(**values) for name, values in toggle_presets(target).items()}
     rows = []

@@ -1,1 +1,0 @@
-"""Benchmarks: timing, comparison, profiles and the machine report."""
