@@ -148,7 +148,6 @@ class FixedLengthCollector(WorldCollector):
 
 
 def _floats(trees: list[tuple[str, Any]]) -> list[tuple[str, Tensor]]:
-    """Return the floating point tensors of trees by name."""
     named = [item for name, tree in trees for item in leaves(tree, name)]
     return [(name, leaf) for name, leaf in named if leaf.is_floating_point()]
 

@@ -153,7 +153,6 @@ class OffPolicyCollector(WorldCollector):
 
     @property
     def ring(self) -> Ring:
-        """Rows of replay."""
         return self.store.ring
 
     def next(self) -> Batch:
@@ -357,7 +356,6 @@ class OffPolicyCollector(WorldCollector):
 
 
 def make_store(config: Settings, rng: Streams, rt: Runtime) -> Store:
-    """Allocate replay on the device or the host, uniform or prioritized."""
     toggles, replay, env, runs = rt.toggles, config.source, example_env(config), len(rng.seeds)
     here = toggles.placement == "device"
     device = rt.device if here else torch.device("cpu")

@@ -133,7 +133,6 @@ class WorldCollector(Collector):
             self.pool = self.keep_static(self.pool, load_leaves(self.pool, state, "pool"))
 
     def worlds_in(self, state: dict[str, Tensor]) -> int:
-        """Return the number of worlds of each run in a ``state_dict``."""
         return len(state["worlds.replaced"]) // self.runs
 
     def keep_static(self, old: T, new: T) -> T:

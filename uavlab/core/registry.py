@@ -25,7 +25,6 @@ class Place(NamedTuple):
         return f"{self.name} of {self.file}"
 
     def same(self, other: "Place") -> bool:
-        """Return whether both are one definition, which was executed twice."""
         return self[:2] == other[:2]
 
 

@@ -134,7 +134,6 @@ def named(ends: Ends | None) -> dict[str, Any]:
 
 
 def named_text(figure: Mapping[str, float]) -> str:
-    """Return ``mean [low, high]`` of these names."""
     return "{mean:.3f} [{low:.3f}, {high:.3f}]".format(**figure)
 
 

@@ -42,7 +42,6 @@ class Staged:
 
     @cached_property
     def spec(self) -> EnvSpec:
-        """The spec of ``env``, with a number more of noise."""
         return replace(self.env.spec, initial_noise=self.env.spec.initial_noise + 1)
 
     def numbers(self, noise: Float[Tensor, "B K"]) -> Int[Tensor, " B"]:

@@ -78,7 +78,6 @@ class Simulator:
 
     @property
     def terminated(self) -> Bool[Tensor, " B"]:
-        """Worlds in which the tasks of all agents have ended."""
         return ~self.live.any(-1)
 
 

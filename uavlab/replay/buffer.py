@@ -98,11 +98,9 @@ class Store:
         raise NotImplementedError
 
     def add(self, rows: Transition) -> None:
-        """Overwrite the oldest rows."""
         ring.add(self.ring, self.transfer.put(rows))
 
     def take(self, index: Int[Tensor, "R N"]) -> Transition:
-        """Return a copy of the rows of slots."""
         return self.transfer.take(self.ring, index)
 
     def feedback(self, index: Int[Tensor, "R N"], update: Update, replaced: Bool[Tensor, "R N"] | None = None) -> None:

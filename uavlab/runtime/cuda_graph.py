@@ -149,7 +149,6 @@ class GraphedFunction:
 
 
 def tree_tensors(tree: Any) -> Iterator[Tensor]:
-    """Yield the tensors of a tree, always in the same order."""
     if isinstance(tree, Tensor):
         yield tree
     elif is_dataclass(tree):

@@ -45,7 +45,6 @@ class Rows:
 
 
 def values_of(parts: Sequence[Any]) -> list[Any]:
-    """Return arguments with the values of ``Rows`` in their place."""
     return [part.value if isinstance(part, Rows) else part for part in parts]
 
 
@@ -240,7 +239,6 @@ class GradientStep:
 
     @property
     def parameter(self) -> Tensor:
-        """The only parameter."""
         (parameter,) = self.parameters
         return parameter
 

@@ -64,7 +64,6 @@ def sum_separately(losses: Sequence[Tensor], owners: Sequence[Network]) -> Tenso
 
 
 def sum_together(losses: Sequence[Tensor], owners: Sequence[Network]) -> Tensor:
-    """Sum losses, with one backward pass for all."""
     return torch.stack(list(losses)).sum()
 
 
@@ -214,7 +213,6 @@ class MASACLoop(MASAC):
         return torch.stack(values).unflatten(0, (self.runs, -1))
 
     def _by_owner(self, losses: list[Tensor]) -> list[Tensor]:
-        """Sum the losses of agents that share a network."""
         shares: list[list[Tensor]] = [[] for _ in range(self.runs * self.count)]
         for owner, loss in zip(self.owner, losses, strict=True):
             shares[owner].append(loss)
@@ -239,7 +237,6 @@ def mean_of(numbers: Sequence[Tensor]) -> Tensor:
 
 
 def values(pair: Network, obs: Float[Tensor, "N A O"], actions: Sequence[Tensor]) -> Float[Tensor, "2 N out"]:
-    """Evaluate both critics of one agent."""
     joint, layers = torch.cat([obs.flatten(1), *actions], -1), len(pair) // 2
     return torch.stack([evaluate(head, joint) for head in (pair[:layers], pair[layers:])])
 

@@ -209,7 +209,6 @@ def initial_parameters(
 
 
 def map_tensors(fn: Callable[[Tensor], Any], theta: Theta) -> Theta:
-    """Apply ``fn`` to every tensor; keep the form."""
     return fn(theta) if isinstance(theta, Tensor) else [map_tensors(fn, part) for part in theta]
 
 
@@ -694,7 +693,6 @@ class MASAC(Learner):
         return self.critic_net(self._heads(theta), x).view(runs, pairs, 2, rows, -1)
 
     def data_values(self, critic: Theta, data: Transition) -> Float[Tensor, "R A 2 N"]:
-        """Return the values of the actions that were taken."""
         if self.spec.choices:
             move = one_hot(data.action, self.spec.choices, data.obs.features.dtype)
             q = self.values(critic, data.obs.features, self._others(move))

@@ -58,7 +58,6 @@ class TeamOnVectors:
 
     @property
     def seen(self) -> int:
-        """Input features of a critic."""
         return self.obs * (len(self.networks) if self.central else 1)
 
     def initial(self, inputs: Scale, rng: Streams) -> tuple[Float[Tensor, "R K P"], Float[Tensor, "R C Q"]]:
@@ -81,7 +80,6 @@ class TeamOnVectors:
         return seen.flatten(-2)[..., None, :].expand(*seen.shape[:-2], len(self.evaluated), -1)
 
     def by_agent(self, values: Float[Tensor, "R N C"]) -> Float[Tensor, "R N A"]:
-        """Return the value of each agent from those of the evaluated critics."""
         if self.critics == self.evaluated:
             return values
         return of_agents(values.transpose(1, 2), self.critics).transpose(1, 2)
@@ -269,10 +267,7 @@ class RecurrentTeam(TeamOnVectors):
     def values(
         self, theta: Float[Tensor, "G Q"], steps: Sequences, next_obs: Any, ended: Bool[Tensor, "R W T A"]
     ) -> tuple[Float[Tensor, "R N A"], Float[Tensor, "R N A"], Float[Tensor, "R W C M"]]:
-        """Return the values before and after each step, and what critics remember after the last one.
-
-        The value after a step has the memory of that step, also where its world is replaced.
-        """
+        """Return values before and after each step, also where a world is replaced, and critics' memory at the end."""
         seen, ahead = (self.critic_inputs(obs) for obs in (steps.obs, next_obs))
         out, states = self._unroll(self.critic_net, theta, self.evaluated, seen, steps.memory.critic, steps.fresh)
         each = states.flatten(1, 2), None  # every step is a row, and takes one more
