@@ -33,7 +33,7 @@ AREAS: dict[str, tuple[list[str], list[str]]] = {  # files of the core, and the 
     "replay": (["replay", "ops/sum_tree.py"], ["tests/unit/collectors", ACTING, EQUALITY]),
     "collecting": (["collectors", "training.py"], ["tests/contracts/test_flow.py", ACTING, EQUALITY]),
     "networks": (["nets", "ops/action_sampling.py"], ["tests/contracts/test_learners.py", EQUALITY]),
-    "learners": (["learners", "ops/returns.py", "ops/minibatches.py"], ["tests/contracts/test_learners.py", EQUALITY]),
+    "learners": (["learners", "ops/returns.py", "ops/schedules.py"], ["tests/contracts/test_learners.py", EQUALITY]),
     "runs": (["experiment"], ["tests/contracts/test_ranks.py", "tests/contracts/test_choosing.py"]),
     "environments": (["envs", "ops/geometry.py", "ops/belief_maps.py"], ["tests/contracts/test_envs.py"]),
 }

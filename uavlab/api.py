@@ -145,12 +145,7 @@ def start(
 
 
 def build_run(config: Config, out: str | Path | None = None, ranks: Ranks = ALONE) -> Run:
-    """Build a run of these settings, as ``start`` does.
-
-    Raises:
-        ConfigError: The folder is not empty, or the environment is broken.
-        ResourceError: Memory does not suffice.
-    """
+    """Build a run of these settings, as ``start`` does, with its errors."""
     if config.task.evaluation.flies:
         check_form(config.env)
     return Run(config, None if out is None else Path(out).expanduser(), ranks)

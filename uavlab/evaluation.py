@@ -1,7 +1,4 @@
-"""Scores of a policy over whole episodes, with 95 % intervals; the same seed gives the same figures.
-
-Evaluation draws from random streams of its own; validation and the final test use different ones.
-"""
+"""Scores of a policy over whole episodes with 95 % intervals, from random streams of their own."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -74,7 +71,6 @@ class Actor:
     """Chooses the actions of worlds step by step, by a policy with or without memory, a plan, or one for each group."""
 
     def __init__(self, env: Env, policy: Chooser, rng: Streams, count: int, mean_action: bool, stream: str) -> None:
-        """Start episodes in ``count`` worlds per run."""
         self.env, self.policy, self.rng, self.mean_action, self.stream = env, policy, rng, mean_action, f"{stream}.act"
         self.lead = len(rng.seeds), count
         self.members = []
@@ -85,7 +81,6 @@ class Actor:
 
     @torch.no_grad()
     def __call__(self, state: Any, obs: Any) -> Tensor:
-        """Return the actions of all worlds in a state, with their observations."""
         spec, policy, count = self.env.spec, self.policy, self.lead[1]
         if self.members:
             actions = [split_groups(spec, member(state, obs)) for member in self.members]
@@ -194,15 +189,10 @@ def summary(figures: Mapping[str, Tensor], metrics: Sequence[Metric]) -> dict[st
 
 
 class Evaluation:
-    """How policies on an environment are evaluated: over whole episodes.
+    """How policies on an environment are evaluated: over whole episodes."""
 
-    Attributes:
-        count: Format of a number of episodes.
-        flies: Whether a team acts, whose flights can be animated and whose environment ``check_env`` checks.
-    """
-
-    count: ClassVar[str] = "{} episodes"
-    flies: ClassVar[bool] = True
+    count: ClassVar[str] = "{} episodes"  # format of their number
+    flies: ClassVar[bool] = True  # a team acts, whose flights can be animated and whose environment can be checked
 
     def figures(
         self, config: Settings, env: Any, policy: Any, rng: Streams, count: int, mean_action: bool, stream: str

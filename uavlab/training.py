@@ -44,11 +44,7 @@ def make_cycle(source: Collector, learner: Learner, rng: Streams, rt: Runtime) -
 def training(
     source: Collector, learner: Learner, rng: Streams, rt: Runtime, start: int, updates: int = 10**9
 ) -> Iterator[tuple[int, Update]]:
-    """Run updates ``start`` + 1 to ``updates``; yield the number and the result of each.
-
-    Raises:
-        DivergedError: A number is not finite.
-    """
+    """Run updates ``start`` + 1 to ``updates``; yield the number and the result of each."""
     cycle = make_cycle(source, learner, rng, rt)
     for number in range(start + 1, updates + 1):
         with at_update(number):

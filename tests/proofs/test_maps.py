@@ -169,7 +169,7 @@ def test_a_policy_of_other_observations_or_actions_is_refused(changes: dict[str,
     ("learner", "reason"),
     [
         ("masac", "its agents observe maps, MASAC's networks take vectors. Learners that can: mappo, ippo"),
-        ("coma", "COMA chooses among moves on square maps; this one has none. Learners that can: mappo, ippo"),
+        ("coma", "its agents do not choose moves on maps. Learners that can: mappo, ippo"),
     ],
 )
 def test_learners_that_do_not_fit_are_named_with_those_that_do(learner: str, reason: str) -> None:
@@ -178,7 +178,7 @@ def test_learners_that_do_not_fit_are_named_with_those_that_do(learner: str, rea
     maps_alone = Sighted(moves=True, features=False).spec
     assert LEARNERS["coma"].unsupported(maps_alone) is None
     assert LEARNERS["coma"].unsupported(Sighted(moves=True).spec) == (
-        "its agents observe features beside their maps, COMA's networks take maps alone"
+        "its agents observe features beside their maps, this learner takes maps alone"
     )
 
 

@@ -3,23 +3,22 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, ClassVar, TypeVar, cast
+from typing import Annotated, Any, ClassVar
 
 import torch
 from annotated_types import Ge, Le
-from jaxtyping import Bool
 from torch import Tensor
 
 from uavlab.collectors.world_source import NO_LOGS, WorldCollector, survey, world_bytes
 from uavlab.core.protocols import CheckedTensors, Env, Policy, Snapshot, forget, initial_memory, step_policy
 from uavlab.core.registry import COLLECTORS, Resume, Settings
 from uavlab.core.rng import Streams, acting_noise
-from uavlab.core.types import Batch, LiveTransition, Scale, Steps, leaves, tree_map
+from uavlab.core.types import Batch, Scale, Steps, leaves, tree_map
 from uavlab.envs.autoreset import Worlds
 from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.runtime import Runtime
 
-T = TypeVar("T")
+OF_TRANSITION = ("obs", "action", "reward", "next_obs", "live", "terminated")  # fields that steps take over
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,6 @@ class FixedLengthCollector(WorldCollector):
 
     @torch.no_grad()
     def next(self) -> Batch:
-        """Take the next T steps of every world."""
         worlds, memory, steps = self.worlds, self.memory, []
         start = None if memory is None else memory.clone()  # a CUDA graph writes the next one over it
         for _ in range(self.config.rollout_steps):
@@ -103,7 +101,8 @@ class FixedLengthCollector(WorldCollector):
             self._check({name: (leaf, "R W") for name, leaf in _floats(seen)})
             worlds, row = self._advance(self.env, worlds, action.flatten(0, 1), self._step_noise(), self.pool)
             done = row.truncated | row.terminated.all(-1)
-            step = self.by_run(_step(cast(LiveTransition, row), done))
+            kept = {name: getattr(row, name) for name in OF_TRANSITION}
+            step = self.by_run(Steps(**kept, ended=row.terminated | done[:, None]))
             after = {name: (leaf, "R W") for name, leaf in _floats([("next_obs", step.next_obs)])}
             self._check({**after, "reward": (step.reward, "R W A")})
             memory = forget(memory, self.by_run(done))
@@ -148,21 +147,7 @@ class FixedLengthCollector(WorldCollector):
         return acting_noise(self.rng, "act", self.config.worlds, self.env.spec)
 
 
-def _step(row: LiveTransition, done: Bool[Tensor, " B"]) -> Steps:
-    """Return a transition as a step of worlds, with its marks."""
-    return Steps(
-        obs=row.obs,
-        action=row.action,
-        reward=row.reward,
-        next_obs=row.next_obs,
-        live=row.live,
-        terminated=row.terminated,
-        ended=row.terminated | done[:, None],
-    )
-
-
 def _floats(trees: list[tuple[str, Any]]) -> list[tuple[str, Tensor]]:
-    """Return the floating point tensors of trees by name."""
     named = [item for name, tree in trees for item in leaves(tree, name)]
     return [(name, leaf) for name, leaf in named if leaf.is_floating_point()]
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from annotated_types import Ge, Le
@@ -36,8 +36,6 @@ from uavlab.replay.ring import Ring, row_bytes
 from uavlab.replay.segments import cut, paste, plan
 from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.runtime import Runtime
-
-T = TypeVar("T")
 
 POOL_DEPTH = 8  # initial states in reserve for each world
 POOL_STEPS = 32  # steps between refills; a world that ends more than ``POOL_DEPTH`` times in them repeats a start
@@ -110,7 +108,6 @@ class OffPolicyCollector(WorldCollector):
 
     @classmethod
     def trial(cls, config: Settings) -> Trial:
-        """Return the run with fewer random steps before its first update."""
         source = config.source
         few = min(source.learning_starts, TRIAL_STEPS * source.worlds)
         apart = f"{source.learning_starts:,} random steps" if few < source.learning_starts else ""
@@ -156,7 +153,6 @@ class OffPolicyCollector(WorldCollector):
 
     @property
     def ring(self) -> Ring:
-        """Rows of replay."""
         return self.store.ring
 
     def next(self) -> Batch:
@@ -248,10 +244,7 @@ class OffPolicyCollector(WorldCollector):
         return {name: None if name in before else cut(self.ring, name) for name in names}
 
     def load_segments(self, segments: Mapping[str, Mapping[str, Tensor]] | None) -> None:
-        """Restore the rows; None empties replay, so that ``learning_starts`` rows are collected before the next update.
-
-        Where the state is of another number of worlds, new ones start, and returns of older rows are of one step.
-        """
+        """Restore the rows; None empties replay. Where the state is of another number of worlds, new ones start."""
         if segments is None:
             self._cancel()
             self.store.forget()
@@ -266,10 +259,7 @@ class OffPolicyCollector(WorldCollector):
         return {**dict(leaves(self.ring.rows)), "cursor": self.ring.cursor, "size": self.ring.size}
 
     def set_stages(self, share: Float[Tensor, "R S"], stage: Int[Tensor, " R"]) -> None:
-        """Start new worlds by these shares, and fill batches by them with rows of the present and of former stages.
-
-        While the thread of ``overlap`` collects, new worlds wait for the next round.
-        """
+        """Start new worlds by these shares from the next round on, and draw rows of former stages by them."""
         if isinstance(self.store, ByStage):
             self.store.set_stage(stage, 1 - share.gather(1, stage[:, None])[:, 0])
         self.next_share = share
@@ -326,7 +316,6 @@ class OffPolicyCollector(WorldCollector):
             self.ready, self.pending = self.pending.result(), None
 
     def _cancel(self) -> None:
-        """Wait for the thread and the prefetcher, and discard their results."""
         self._wait()
         self.ready = []
         if self.prefetcher is not None:
@@ -360,7 +349,6 @@ class OffPolicyCollector(WorldCollector):
         return self._read(batch.index, batch.weight)
 
     def _read(self, index: Int[Tensor, "R N"], weight: Float[Tensor, "R N"] | None) -> Batch:
-        """Return the rows of slots, with their importance weights, as a batch."""
         if self.returns is None:
             return Batch(self._take(index), index, weight)
         data, discount = take_returns(self.returns, self.ring, self._take, index)
@@ -368,7 +356,6 @@ class OffPolicyCollector(WorldCollector):
 
 
 def make_store(config: Settings, rng: Streams, rt: Runtime) -> Store:
-    """Allocate replay on the device or the host, uniform or prioritized."""
     toggles, replay, env, runs = rt.toggles, config.source, example_env(config), len(rng.seeds)
     here = toggles.placement == "device"
     device = rt.device if here else torch.device("cpu")

@@ -36,10 +36,7 @@ class RolloutConfig:
 
 
 class OnPolicyCollector(Collector):
-    """Steps R x W new worlds for ``horizon`` steps with the learner's policy for each batch.
-
-    Worlds that end early are stepped further; agents are marked as not live in steps after the end of their task.
-    """
+    """Steps R x W new worlds for ``horizon`` steps per batch, also after their end, when agents are no longer live."""
 
     settings = RolloutConfig
     lacks: ClassVar[Mapping[str, str]] = {
@@ -91,7 +88,6 @@ class OnPolicyCollector(Collector):
         self._act, self._check = rt.time_stage(partial(step_policy, policy), "acting"), rt.check
 
     def start(self) -> tuple[Any, Any]:
-        """Return the state and observations of new worlds."""
         noise = start_noise(self.env, self.rng, "start", (self.config.worlds,), self.share).flatten(0, 1)
         state, obs = self._start(self.env, noise)
         if self.form is None:
@@ -101,7 +97,6 @@ class OnPolicyCollector(Collector):
         return state, obs
 
     def observations(self) -> Any:
-        """Return the observations of new worlds (R W ...)."""
         return tree_map(lambda leaf: leaf.unflatten(0, (self.runs, -1)), self.start()[1])
 
     @torch.no_grad()
@@ -115,7 +110,6 @@ class OnPolicyCollector(Collector):
 
     @torch.no_grad()
     def next(self) -> Batch:
-        """Run one episode in every world."""
         env, spec, lead = self.env, self.env.spec, (self.runs, self.config.worlds)
         state, obs = self.start()
         live = live_at_start(env, state, lead[0] * lead[1], self.rng.device).unflatten(0, lead)
@@ -179,7 +173,6 @@ class OnPolicyCollector(Collector):
 
 
 def start_and_observe(env: Env, noise: Tensor) -> tuple[Any, Any]:
-    """Return states and observations of new worlds."""
     state = env.initial(noise)
     return state, env.observe(state)
 
@@ -187,7 +180,6 @@ def start_and_observe(env: Env, noise: Tensor) -> tuple[Any, Any]:
 def step_and_observe(
     env: Env, state: Any, action: Tensor, noise: Tensor, obs: Any = None
 ) -> tuple[Any, Any, Tensor, Tensor]:
-    """Return states, observations, rewards and terminations after one step."""
     after, next_obs = move(env, state, action, noise, obs)
     return after, next_obs, *judge(env, state, action, after, noise)
 

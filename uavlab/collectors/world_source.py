@@ -34,10 +34,7 @@ def random_actions(spec: EnvSpec, rng: Streams, name: str, obs: Any) -> Tensor:
 
 
 def survey(env: Env, rng: Streams, ranks: Ranks = ALONE) -> Scale:
-    """Measure mean and standard deviation of observed vectors under random actions; constant features get scale 1.
-
-    Several ``ranks`` measure those of all their worlds together.
-    """
+    """Measure mean and deviation of vectors under random actions, over all ``ranks``; constant features get scale 1."""
     spec, runs = env.spec, len(rng.seeds)
     worlds = start_worlds(env, rng.uniform("survey", SURVEY_WORLDS, spec.initial_noise).flatten(0, 1))
     state, obs = worlds.state, worlds.obs
@@ -57,7 +54,6 @@ def survey(env: Env, rng: Streams, ranks: Ranks = ALONE) -> Scale:
 
 
 def world_bytes(env: Env) -> int:
-    """Return the bytes of one world's state."""
     state = env.initial(torch.zeros(1, env.spec.initial_noise))
     return sum(leaf.nbytes for _, leaf in leaves(state))
 
@@ -71,10 +67,7 @@ class WorldCollector(Collector):
     """R x W worlds, and a pool of new ones that replace those that end."""
 
     def __init__(self, env: Env, count: int, depth: int, rng: Streams, rt: Runtime, deaths: bool, tally: bool) -> None:
-        """Start ``count`` worlds of each run, with ``depth`` in reserve for each.
-
-        With ``deaths`` they keep which agents go on, with ``tally`` figures of the episodes that end.
-        """
+        """Start ``count`` worlds of each run, with ``depth`` in reserve for each; ``deaths`` as in ``start_worlds``."""
         self.env, self.rng, self.runs = env, rng, len(rng.seeds)
         self.count_of_worlds, self.depth, self.kind = count, depth, (deaths, tally)
         self.static = rt.toggles.graph == "cycle"  # worlds and pool stay in the memory that a CUDA graph uses
@@ -91,28 +84,23 @@ class WorldCollector(Collector):
         self.pool: Pool = self.new_pool()
 
     def new_pool(self) -> Pool:
-        """Return new worlds in reserve."""
         noise = self._start_noise("pool", self.depth).transpose(0, 1).flatten(1, 2)
         return make_pool(self.env, noise, self.worlds)
 
     def step_of(self, act: Callable[[Worlds], Tensor], noise: Tensor) -> Callable[[], Any]:
-        """Return a function that computes one step of all worlds: the same with each call, or on the host the next.
-
-        Of worlds on the host, the same step again would measure how they are brought back to its beginning.
-        """
+        """Return a function that computes one step of all worlds: the same with each call, or on the host the next."""
         worlds, action = self.worlds, act(self.worlds)
 
         def call() -> Any:
             nonlocal worlds, action
             after = self._advance(self.env, worlds, action, noise, self.pool)
-            if self.host_work:
+            if self.host_work:  # the same step again would measure how worlds are brought back to its beginning
                 worlds, action = after[0], act(after[0])
             return after
 
         return call
 
     def observations(self) -> Any:
-        """Return the current observations of all agents (R W ...)."""
         return self.by_run(self.worlds.obs)
 
     def figures(self) -> dict[str, Float[Tensor, " R"]]:
@@ -145,7 +133,6 @@ class WorldCollector(Collector):
             self.pool = self.keep_static(self.pool, load_leaves(self.pool, state, "pool"))
 
     def worlds_in(self, state: dict[str, Tensor]) -> int:
-        """Return the number of worlds of each run in a ``state_dict``."""
         return len(state["worlds.replaced"]) // self.runs
 
     def keep_static(self, old: T, new: T) -> T:
@@ -153,7 +140,6 @@ class WorldCollector(Collector):
         return tree_map(Tensor.copy_, old, new) if self.static else new
 
     def by_run(self, tree: T) -> T:
-        """Split the axis of all worlds into runs and worlds."""
         return tree_map(lambda leaf: leaf.unflatten(0, (self.runs, self.count_of_worlds)), tree)
 
     def _start_noise(self, name: str, *lead: int) -> Float[Tensor, "R ..."]:

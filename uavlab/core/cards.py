@@ -1,8 +1,4 @@
-"""What objects show of themselves: tables, as text and as HTML, and cards at the end of a notebook's cell.
-
-A card has no scripts, takes its colours from the page around it, light or dark, and escapes all text that is not its
-own.
-"""
+"""Tables as text and as HTML, and cards at the end of a notebook's cell, without scripts, in the page's colours."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -69,7 +65,6 @@ class Table:
 
 
 def notes(texts: Iterable[object]) -> Html:
-    """Return a paragraph for each text."""
     return Html("".join(f"<p>{_html(text)}</p>" for text in texts))
 
 
@@ -79,15 +74,11 @@ def folded(summary: object, *parts: Html) -> Html:
 
 
 def strong(text: object) -> Html:
-    """Return text in bold."""
     return Html(f"<b>{markup(text)}</b>")
 
 
 def interval_bar(low: float, mean: float, high: float) -> Html:
-    """Return a drawing of an interval and its mean; empty if a number is not finite.
-
-    Its axis begins at 0, or at ``low`` below it, and ends at 1 for shares, otherwise at ``high`` or at 0.
-    """
+    """Return a drawing of an interval and its mean, on an axis from 0, for shares to 1; empty if one is not finite."""
     if not math.isfinite(abs(low) + abs(mean) + abs(high)):
         return Html("")
     first, last = min(low, 0.0), 1.0 if low >= 0 and high <= 1 else max(high, 0.0)

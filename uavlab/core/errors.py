@@ -65,7 +65,6 @@ class DivergedError(UavlabError):
         self.record, self.advice = record, advice
 
     def __str__(self) -> str:
-        """Compose the message from the record as it is now."""
         record = self.record
         place = ", ".join(f"{name} {record[name]}" for name in AXIS_NAMES.values() if name in record)
         what = record["tensor"] + (f" of {place}" if place else "")

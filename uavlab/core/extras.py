@@ -8,7 +8,6 @@ from uavlab.core.errors import MissingPackageError
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs an extra of ``pyproject.toml``."""
     return f'pip install "uavlab[{extra}]"'
 
 

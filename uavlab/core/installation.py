@@ -12,7 +12,6 @@ ROOT = DATA if INSTALLED else PACKAGE.parent
 """Folder of ``notebooks`` and ``figures``: the checkout, or their copy in an installed package."""
 LAB = DATA.parent if INSTALLED else ROOT / "notebooks" / "uavlab_lab"  # the package beside the notebooks
 
-
 command_line = False  # whether ``uavlab.cli.main`` runs in this process, which sets it
 
 

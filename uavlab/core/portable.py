@@ -1,7 +1,4 @@
-"""How a trained policy leaves the package as a file: its inputs, its outputs, and the names of its parameters.
-
-The signals of a file have a batch axis first, which has any length.
-"""
+"""How a trained policy leaves the package as a file: inputs and outputs, with a batch axis first, and parameters."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -21,29 +18,18 @@ OWN_UNITS = "as the environment's observe returns it"
 
 @dataclass(frozen=True)
 class Signal:
-    """An input or an output of an exported policy.
+    """An input or an output of an exported policy."""
 
-    Attributes:
-        axes: Lengths of the axes after the batch, by name.
-        about: Meaning.
-        unit: Unit, one for all entries or one for each entry of the last axis.
-        dtype: Type of the numbers.
-        limits: Smallest and largest value; None if there are no limits.
-        names: Names of the entries of the last axis, where they have names.
-        normalisation: Whether and where numbers are normalised.
-    """
-
-    axes: Mapping[str, int]
+    axes: Mapping[str, int]  # lengths of the axes after the batch, by name
     about: str
-    unit: str | tuple[str, ...] = ""
+    unit: str | tuple[str, ...] = ""  # of all entries, or of each entry of the last axis
     dtype: torch.dtype = torch.float32
-    limits: tuple[float, float] | None = None
-    names: tuple[str, ...] = ()
+    limits: tuple[float, float] | None = None  # smallest and largest value
+    names: tuple[str, ...] = ()  # of the entries of the last axis
     normalisation: str = "none"
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Lengths of the axes after the batch."""
         return tuple(self.axes.values())
 
     def sample(self, batch: int, generator: torch.Generator) -> Tensor:
@@ -103,10 +89,7 @@ def with_memory(spec: EnvSpec, units: int, inputs: Signals, outputs: Signals) ->
 
 
 def act_with_and_without_noise(policy: Policy, **inputs: Tensor) -> tuple[Tensor, ...]:
-    """Return the actions of a team without and with noise, and the memory after them if the policy has one.
-
-    Inputs are those of ``team_inputs``, and the memory; the memory after an action does not depend on noise.
-    """
+    """Return the actions of ``team_inputs`` without and with noise, and the memory after them if the policy has one."""
     parts = {name: each[None] for name, each in inputs.items()}
     noise, memory = parts.pop("noise"), parts.pop("memory", None)
     obs: Any = MapObs(**parts) if "maps" in parts else parts["observations"]
@@ -120,17 +103,11 @@ def act_with_and_without_noise(policy: Policy, **inputs: Tensor) -> tuple[Tensor
 class Portable:
     """How the policy of a learner becomes a file; the defaults serve every policy of a team.
 
-    Attributes:
-        inputs: ``spec`` -> inputs by name, in the order of the arguments.
-        outputs: ``spec`` -> outputs by name, in order.
-        call: (policy, inputs by name) -> outputs.
-        layers: (hyper-parameters, ``spec``) -> layout of a row of parameters; without one, the tensors that the policy
-            holds are constants of the file without a name.
-        memory: hyper-parameters -> units of an agent's memory; 0 for a policy without memory.
+    Without ``layers``, the tensors that the policy holds are constants of the file without a name.
     """
 
-    inputs: Callable[[Any], Signals] = team_inputs
-    outputs: Callable[[Any], Signals] = team_outputs
-    call: Callable[..., tuple[Tensor, ...]] = act_with_and_without_noise
+    inputs: Callable[[Any], Signals] = team_inputs  # spec -> inputs by name, in the order of the arguments
+    outputs: Callable[[Any], Signals] = team_outputs  # spec -> outputs by name
+    call: Callable[..., tuple[Tensor, ...]] = act_with_and_without_noise  # (policy, inputs by name) -> outputs
     layers: Callable[[Any, Any], Layers] = lambda config, spec: {}
-    memory: Callable[[Any], int] = lambda config: 0
+    memory: Callable[[Any], int] = lambda config: 0  # hyper-parameters -> units of an agent's memory

@@ -1,8 +1,4 @@
-"""Registries of environments, learners and collectors, open to other packages by ``REGISTRY.register(name, entry)``.
-
-An experiment combines three entries: an environment, the learner that it names (or that ``learner=`` chooses), and the
-collector that the learner names. Learners and collectors are classes, whose class methods serve before there is one.
-"""
+"""Registries of environments, learners and collectors, open to others by ``REGISTRY.register(name, entry)``."""
 
 import os
 import sys
@@ -29,7 +25,6 @@ class Place(NamedTuple):
         return f"{self.name} of {self.file}"
 
     def same(self, other: "Place") -> bool:
-        """Return whether both are one definition, which was executed twice."""
         return self[:2] == other[:2]
 
 
@@ -83,65 +78,39 @@ class Resume(Enum):
 
 @dataclass(frozen=True)
 class Settings:
-    """The validated settings of an experiment, one object for each part.
-
-    Attributes:
-        preset: Name of the preset.
-        run: Seeds, lengths and intervals.
-        source: The collector's settings.
-        learner: The learner's hyper-parameters.
-        toggles: The optimizations.
-        env: The environment to train on.
-        values: All settings by name, from which the parts are built.
-        evaluation: The environment on which policies are evaluated.
-        task: The environment, the learner and the collector as they are registered (``uavlab.experiment.build.Task``).
-        usual: The settings that the preset alone would set, with the same learner.
-        chosen: Why sizes that were ``auto`` have their values.
-    """
+    """The validated settings of an experiment, one object for each part."""
 
     preset: str
-    run: Any
-    source: Any
-    learner: Any
+    run: Any  # seeds, lengths and intervals
+    source: Any  # of the collector
+    learner: Any  # hyper-parameters
     toggles: Any
-    env: Any
-    values: dict[str, Any]
-    evaluation: Any
-    task: Any
-    usual: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
-    chosen: Mapping[str, str] = field(default_factory=dict, compare=False)
+    env: Any  # to train on
+    values: dict[str, Any]  # all settings by name, from which the parts are built
+    evaluation: Any  # the environment on which policies are evaluated
+    task: Any  # the three entries as they are registered (``uavlab.experiment.build.Task``)
+    usual: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)  # those of the preset alone
+    chosen: Mapping[str, str] = field(default_factory=dict, compare=False)  # why ``auto`` sizes have their values
 
 
 @dataclass(frozen=True)
 class Environment:
-    """An environment.
+    """An environment; ``implementation`` is a function (environment, runtime) -> the form that the toggles select."""
 
-    Attributes:
-        kind: A frozen dataclass whose fields are settings; its ``spec`` describes it to a learner.
-        learner: Name of the default learner; None selects the first registered one that fits the ``spec``.
-        baselines: Policies without learning, by name.
-        evaluation: How policies are evaluated, an ``uavlab.evaluation.Evaluation``; None runs whole episodes.
-        implementation: (environment, runtime) -> the environment in the implementation that the toggles select; None
-            if there is one.
-    """
-
-    kind: type[Any]
-    learner: str | None = None
-    baselines: Mapping[str, Any] = field(default_factory=dict)
-    evaluation: Any = None
-    implementation: Callable[[Any, Any], Any] | None = None
+    kind: type[Any]  # a frozen dataclass whose fields are settings; its ``spec`` describes it to a learner
+    learner: str | None = None  # name of the default one; None selects the first registered one that fits
+    baselines: Mapping[str, Any] = field(default_factory=dict)  # policies without learning, by name
+    evaluation: Any = None  # an ``uavlab.evaluation.Evaluation``; None runs whole episodes
+    implementation: Callable[[Any, Any], Any] | None = None  # None if there is one form
 
     def __post_init__(self) -> None:
-        """Refuse a class whose fields cannot be settings."""
         require_defaults(self.kind)
 
     def __str__(self) -> str:
-        """Return the name of the class, for messages."""
         return self.kind.__qualname__
 
 
 def require_defaults(kind: type[Any]) -> None:
-    """Refuse a class whose fields cannot be settings."""
     for setting in fields(kind) if is_dataclass(kind) else ():
         if setting.default is MISSING:
             raise ConfigError(

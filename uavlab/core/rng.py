@@ -88,11 +88,8 @@ class Streams:
         key = (run, name)
         if key not in self._generators:
             own = 0 if is_shared(name) else self.rank
-            entropy = [
-                self.seeds[run],
-                crc32(name.encode()),
-                *([self.salt, own] if own else [self.salt] if self.salt else []),
-            ]
+            further = [self.salt, own] if own else [self.salt] if self.salt else []
+            entropy = [self.seeds[run], crc32(name.encode()), *further]
             mixed = np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0]
             self._generators[key] = torch.Generator(self.device).manual_seed(int(mixed) & (2**63 - 1))
         return self._generators[key]

@@ -33,10 +33,7 @@ Ends = tuple[float, float, float]
 
 
 def interval(values: Sequence[float] | np.ndarray, statistic: Callable[..., np.ndarray] = np.mean) -> Ends:
-    """Return a statistic of independent ``values``, and the low and high end of its bootstrap interval.
-
-    Of fewer than about ten values it is too narrow; ``student`` is not.
-    """
+    """Return a statistic of independent ``values`` and its bootstrap interval, too narrow of fewer than about ten."""
     return aggregate([values], partial(statistic, axis=-1))
 
 
@@ -137,7 +134,6 @@ def named(ends: Ends | None) -> dict[str, Any]:
 
 
 def named_text(figure: Mapping[str, float]) -> str:
-    """Return ``mean [low, high]`` of these names."""
     return "{mean:.3f} [{low:.3f}, {high:.3f}]".format(**figure)
 
 
@@ -187,10 +183,7 @@ def method(*several: Strata) -> str:
 
 
 def summarize(strata: Strata) -> Ends:
-    """Return the mean or the interquartile mean of all scores, as ``method`` says, and the ends of its 95 % interval.
-
-    A mean has Student's interval, with a variance for each task.
-    """
+    """Return the mean or interquartile mean of all scores, as ``method`` says, and the ends of its 95 % interval."""
     return aggregate(strata) if method(strata) == MIDDLE else weighted(_means(strata))
 
 
@@ -207,11 +200,7 @@ def _means(strata: Strata) -> list[tuple[float, Sequence[float] | np.ndarray]]:
 
 
 def aggregate(strata: Strata, statistic: Statistic = interquartile_mean, seed: int = 0) -> Ends:
-    """Return a statistic of all scores, and the ends of its 95 % interval by a stratified percentile bootstrap.
-
-    Each sample draws as many seeds of each task as there are, with replacement. Of fewer than about ten scores in all
-    the interval is too narrow, and a single score has none.
-    """
+    """Return a statistic of all scores, and the ends of its 95 % interval by a stratified percentile bootstrap."""
     samples = np.concatenate([statistic(rows) for rows in resample(strata, seed)])
     return _ends(float(statistic(_all(strata))), samples)
 

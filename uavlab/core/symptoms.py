@@ -1,8 +1,4 @@
-"""How a learner describes itself, so that a run can say what ails it: metrics to watch, and settings to try.
-
-Names of metrics are those of ``Update.metrics``, names of settings those of the learner's hyper-parameters.
-``uavlab.experiment.diagnostics`` holds the rules.
-"""
+"""How a learner describes itself, so that a run can say what ails it: metrics to watch, and settings to try."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -25,52 +21,34 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True)
 class Entropy:
-    """The entropy of a policy.
+    """The entropy of a policy, by the names of metrics; those that are not reported have no effect.
 
-    Attributes:
-        metric: Name of the metric, a mean over agents (nats).
-        range: (hyper-parameters, ``spec``) -> its range for one agent.
-        limit: Name of the metric of the largest entropy that masks of moves allow, a mean over the same rows, which
-            lowers the range; empty, or not reported, if there are none.
-        target: Name of the metric of the entropy that the learner aims at, relative to the largest one that masks
-            allow; of several agents the highest. Empty, or not reported, if there is none.
+    ``limit`` is the largest entropy that masks of moves allow, a mean over the same rows, which lowers the range.
+    ``target`` is what the learner aims at, relative to ``limit``; of several agents the highest.
     """
 
-    metric: str
-    range: Callable[[Any, Any], Range]
+    metric: str  # a mean over agents (nats)
+    range: Callable[[Any, Any], Range]  # (hyper-parameters, spec) -> of one agent
     limit: str = ""
     target: str = ""
 
 
 @dataclass(frozen=True)
 class Remedy:
-    """A setting to try.
-
-    Attributes:
-        setting: Name of a hyper-parameter.
-        value: (hyper-parameters, ``spec``) -> value to try, a text such as ``null`` as on a command line; None if
-            another one would not help.
-    """
+    """A hyper-parameter to try: ``value`` is a function (hyper-parameters, spec) -> value, None if no other helps."""
 
     setting: str
-    value: Callable[[Any, Any], float | str | None]
+    value: Callable[[Any, Any], float | str | None]  # a text as on a command line, such as ``null``
 
 
 @dataclass(frozen=True)
 class Symptoms:
-    """What a run of a learner watches, and what helps.
-
-    Attributes:
-        entropy: The policy's entropy; None if it has none.
-        loss: Name of the metric that grows without bound if training diverges, such as the critic's loss.
-        returns: Name of the metric of returns in training, whose first value is that of an untrained policy.
-        remedies: Settings to try against each symptom; the first whose value would change is named.
-    """
+    """What a run of a learner watches, by the names of metrics, and what helps."""
 
     entropy: Entropy | None = None
-    loss: str = ""
-    returns: str = ""
-    remedies: Mapping[Symptom, tuple[Remedy, ...]] = field(default_factory=dict)
+    loss: str = ""  # grows without bound if training diverges
+    returns: str = ""  # in training; the first value is that of an untrained policy
+    remedies: Mapping[Symptom, tuple[Remedy, ...]] = field(default_factory=dict)  # the first one that changes
 
 
 def move_range(spec: "EnvSpec") -> Range:
@@ -102,10 +80,7 @@ def higher(setting: str, limit: float, value: float) -> Remedy:
 
 
 def longer_view() -> Remedy:
-    """Return the remedy to raise a discount that sees less than a twentieth of an episode, to a tenth of it.
-
-    A discount gamma sees about 1 / (1 - gamma) steps.
-    """
+    """Return the remedy to raise a discount, which sees 1 / (1 - gamma) steps, from below a twentieth of an episode."""
 
     def value(config: Any, spec: "EnvSpec") -> float | None:
         short, new = (1 - config.gamma) * spec.horizon > 20, min(round(1 - 10 / spec.horizon, 3), 0.999)

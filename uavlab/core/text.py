@@ -15,10 +15,7 @@ THREADS = re.compile(r"0*[1-9][0-9]{0,3}(,0*[1-9][0-9]{0,3})*")  # OpenMP takes 
 
 
 def suggest(name: str, known: Iterable[str], elsewhere: Mapping[str, str] | None = None) -> str:
-    """Return `` (did you mean ...?)`` with the known name closest to ``name``; empty if none is close.
-
-    ``elsewhere`` maps names used by other programs to known names.
-    """
+    """Return `` (did you mean ...?)`` for a close name, of ``known`` or of other programs (``elsewhere``)."""
     names = {**{own: own for own in known}, **(elsewhere or {})}
     close = difflib.get_close_matches(name, names, 1)
     return f" (did you mean {names[close[0]]!r}?)" if close else ""
@@ -82,10 +79,7 @@ def yaml_value(text: str, where: str, lines: bool = False) -> Any:
 
 
 def yaml_lines(text: str, nested: bool = False) -> dict[str, int]:
-    """Return the line number of each key of a mapping in text that ``yaml_value`` accepts.
-
-    With ``nested``, keys of mappings in it have a line, too, under ``outer.inner``.
-    """
+    """Return the line of each key of a mapping that ``yaml_value`` accepts, with ``nested`` also of ``outer.inner``."""
     from ruamel.yaml import YAML
 
     def lines(node: Any, above: str = "") -> dict[str, int]:

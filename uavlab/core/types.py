@@ -117,11 +117,7 @@ class Entities:
 
 
 def first_slots(unit: Float[Tensor, " B"], limits: tuple[int, int], slots: int) -> Bool[Tensor, "B slots"]:
-    """Mark the first slots of each world, as many as ``unit`` draws, uniformly within the limits.
-
-    >>> first_slots(torch.tensor([0.0, 0.5, 0.99]), (1, 3), 4).sum(1).tolist()
-    [1, 2, 3]
-    """
+    """Mark the first slots of each world, as many as ``unit`` draws, uniformly within the limits."""
     fewest, most = limits
     count = fewest + (unit * (most - fewest + 1)).long()
     return torch.arange(slots, device=unit.device) < count[:, None]
@@ -280,22 +276,14 @@ def split_groups(spec: EnvSpec, values: Tensor) -> dict[str, Tensor]:
 
 
 def own_actions(spec: EnvSpec) -> tuple[int, ...]:
-    """Return the action dimensions of each agent, or its moves where agents choose, without padding.
-
-    >>> own_actions(tag)
-    (2, 2, 2, 3)
-    """
+    """Return the action dimensions of each agent, or its moves where agents choose, without padding."""
     if not spec.parts:
         return (spec.choices or spec.action,) * spec.agents
     return tuple(part.choices or part.action for part in spec.parts for _ in range(part.agents))
 
 
 def padded_actions(spec: EnvSpec, device: torch.device) -> Bool[Tensor, "A D"] | None:
-    """Mark the action dimensions beyond each agent's own; None if there are none, or if agents choose moves.
-
-    >>> padded_actions(tag, torch.device("cpu"))[:, 2]
-    tensor([ True,  True,  True, False])
-    """
+    """Mark the action dimensions beyond each agent's own; None if there are none, or if agents choose moves."""
     own = own_actions(spec)
     if spec.choices or min(own) == spec.action:
         return None
@@ -348,13 +336,9 @@ class Transition:
 
 @tensors
 class LiveTransition(Transition):
-    """A transition of a team whose agents may end before the others (``EnvSpec.deaths``).
+    """A transition of a team whose agents may end before the others (``EnvSpec.deaths``)."""
 
-    Attributes:
-        live: The agent's task had not ended before the step; from other rows the agent must not learn.
-    """
-
-    live: Bool[Tensor, "*lead A"]
+    live: Bool[Tensor, "*lead A"]  # the task had not ended before the step; from other rows the agent must not learn
 
 
 @tensors
@@ -464,14 +448,8 @@ class Rollout:
 class Steps:
     """T consecutive steps of W worlds; a world that ends is replaced, so they may cross the ends of episodes.
 
-    Attributes:
-        obs: Observations before the action, of the type ``observation_type``.
-        action: Actions in [-1, 1], or numbers of moves.
-        reward: Rewards.
-        next_obs: Observations after the action, before any replacement.
-        live: The agent's task had not ended before the step.
-        terminated: The agent's task ended with the step; its value is not bootstrapped.
-        ended: The agent's task or the world's episode ended with the step; later steps tell nothing of its value.
+    Fields are those of a ``LiveTransition``. ``ended`` marks agents whose task, or whose world's episode, ended with
+    the step: later steps tell nothing of its value.
     """
 
     obs: Any  # Float[Tensor, "R T W A O"] | ChoiceObs | MapObs

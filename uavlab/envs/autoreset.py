@@ -1,7 +1,4 @@
-"""Autoreset: a step of many worlds that replaces ended worlds without a host sync.
-
-What functions of an environment return is checked for its types and shapes.
-"""
+"""Autoreset: a checked step of many worlds, of which those that ended are replaced without a host sync."""
 
 import traceback
 from dataclasses import fields
@@ -51,10 +48,7 @@ class Pool(Generic[S]):
 
 
 def start_worlds(env: Env[S], noise: Float[Tensor, "B K"], deaths: bool = False, tally: bool = False) -> Worlds[S]:
-    """Start worlds from uniform noise.
-
-    With ``deaths`` they keep which agents go on, with ``tally`` figures of the episodes that end.
-    """
+    """Start worlds; with ``deaths`` they keep which agents go on, with ``tally`` figures of the episodes that end."""
     state = tree_map(Tensor.contiguous, env.initial(noise))  # as after a step, so that it is compiled once
     return Worlds(
         state=state,
@@ -141,7 +135,6 @@ def move(env: Env[S], state: S, action: Tensor, noise: Float[Tensor, "B K"], obs
 def judge(
     env: Env[S], state: S, action: Tensor, after: S, noise: Float[Tensor, "B K"]
 ) -> tuple[Float[Tensor, "B A"], Bool[Tensor, "B A"]]:
-    """Return rewards and terminations of a step."""
     shape = (len(noise), env.spec.agents)
     terminated = env.terminated(after)
     require_tensor(env, "terminated", terminated, shape, torch.bool)
@@ -172,7 +165,6 @@ def require_like(env: Any, function: str, result: Any, like: Any, count: int) ->
 
 
 def require_tensor(env: Any, function: str, result: Any, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    """Check that a result is a tensor of this shape and type."""
     if not isinstance(result, Tensor):
         _refuse(env, function, f"a {type(result).__name__}", f"a tensor of shape {tuple(shape)}")
     if result.shape != shape or result.dtype != dtype:

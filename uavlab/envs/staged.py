@@ -25,7 +25,6 @@ class Staged:
     stages: tuple[Any, ...]  # the environments by which worlds start, from the first stage to the last (S)
 
     def __post_init__(self) -> None:
-        """Refuse stages of other shapes."""
         if not self.stages:
             raise ConfigError("stages: got none; expected at least one.")
         for number, stage in enumerate(self.stages, 1):
@@ -43,7 +42,6 @@ class Staged:
 
     @cached_property
     def spec(self) -> EnvSpec:
-        """The spec of ``env``, with a number more of noise."""
         return replace(self.env.spec, initial_noise=self.env.spec.initial_noise + 1)
 
     def numbers(self, noise: Float[Tensor, "B K"]) -> Int[Tensor, " B"]:
@@ -51,7 +49,6 @@ class Staged:
         return (noise[:, -1] * len(self.stages)).long().clamp_max(len(self.stages) - 1)
 
     def initial(self, noise: Float[Tensor, "B K"]) -> Any:
-        """Create worlds, each of the stage that the last number of its noise says."""
         number = self.numbers(noise)
         state = self.stages[0].initial(noise[:, :-1])
         for n, stage in enumerate(self.stages[1:], 1):

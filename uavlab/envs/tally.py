@@ -51,10 +51,7 @@ def start_tally(env: Env, noise: Float[Tensor, "B K"]) -> Tally:
 def add_step(
     env: Env, tally: Tally, step: tuple[Any, Tensor, Any], reward: Float[Tensor, "B A"], ends: Bool[Tensor, "2 B"]
 ) -> Tally:
-    """Return the tally after a step: a state, an action, and the state after them, before any replacement.
-
-    ``ends`` marks worlds whose episodes end because all tasks have ended, and because of the time limit.
-    """
+    """Return the tally after a step; ``ends`` marks worlds whose tasks have all ended, and those out of time."""
     figures, mean = env.measure(*step), mean_reward(env, step[0], reward)
     common = [mean, torch.ones_like(mean), ends[1].to(mean.dtype)]
     now = torch.stack([*(figures[metric.name] for metric in env.metrics), *common], -1)
@@ -72,10 +69,7 @@ def add_step(
 
 
 def read_tally(env: Env, tally: Tally, runs: int) -> dict[str, Float[Tensor, " R"]]:
-    """Return the mean of each figure over the episodes that ended since the last reading, by run (host sync).
-
-    While a run has none, the result is empty, and sums go on.
-    """
+    """Return the mean of each figure over the episodes since the last reading, by run (host sync), or nothing yet."""
     count = tally.count.view(runs, -1).sum(1)
     if not (count > 0).all():  # host sync
         return {}

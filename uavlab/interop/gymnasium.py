@@ -137,7 +137,6 @@ def agent_observation_space(spec: EnvSpec, agent: int) -> spaces.Space[Any]:
 
 
 def agent_action_space(spec: EnvSpec, agent: int) -> spaces.Space[Any]:
-    """Return the space of what one agent does, without padding."""
     count = own_actions(spec)[agent]
     return spaces.Discrete(count) if spec.choices else spaces.Box(-1, 1, (count,), np.float32)
 

@@ -36,47 +36,26 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Settings:
-    """Numbers of a run.
+    """Numbers of a run."""
 
-    Attributes:
-        updates: Updates to make; the worlds take one step before each.
-        worlds: Worlds that are stepped together (B).
-        horizon: Steps after which an episode is truncated.
-        learning_starts: Rows collected with random actions before the first update.
-        capacity: Rows that replay holds.
-        batch: Rows of an update (N).
-        hidden: Width of the hidden layers.
-        gamma: Discount per step.
-        tau: Weight of the critics in the moving average of the target critics, per update.
-        lr: Adam's learning rate of the actors.
-        critic_lr: Adam's learning rate of the critics.
-        alpha_lr: Adam's learning rate of the log temperatures.
-        alpha: Initial temperature.
-        clip: Largest gradient norm of one agent's actor, and of its pair of critics.
-        log_std_low: Smallest log standard deviation of the Gaussian before squashing.
-        log_std_high: Largest log standard deviation.
-        evaluate_every: Updates between evaluations.
-        evaluate_episodes: Episodes of an evaluation.
-    """
-
-    updates: int = 8_000
-    worlds: int = 64
-    horizon: int = 1_000
-    learning_starts: int = 2_048
-    capacity: int = 100_000
-    batch: int = 128
-    hidden: int = 128
-    gamma: float = 0.95
-    tau: float = 0.01
-    lr: float = 1e-3
-    critic_lr: float = 3e-3
-    alpha_lr: float = 3e-4
-    alpha: float = 1.0
-    clip: float = 1.0
-    log_std_low: float = -5.0
-    log_std_high: float = 2.0
-    evaluate_every: int = 500
-    evaluate_episodes: int = 100
+    updates: int = 8_000  # updates to make; the worlds take one step before each
+    worlds: int = 64  # worlds that are stepped together (B)
+    horizon: int = 1_000  # steps after which an episode is truncated
+    learning_starts: int = 2_048  # rows collected with random actions before the first update
+    capacity: int = 100_000  # rows that replay holds
+    batch: int = 128  # rows of an update (N)
+    hidden: int = 128  # width of the hidden layers
+    gamma: float = 0.95  # discount per step
+    tau: float = 0.01  # weight of the critics in the moving average of the target critics, per update
+    lr: float = 1e-3  # Adam's learning rate of the actors
+    critic_lr: float = 3e-3  # Adam's learning rate of the critics
+    alpha_lr: float = 3e-4  # Adam's learning rate of the log temperatures
+    alpha: float = 1.0  # initial temperature
+    clip: float = 1.0  # largest gradient norm of one agent's actor, and of its pair of critics
+    log_std_low: float = -5.0  # smallest log standard deviation of the Gaussian before squashing
+    log_std_high: float = 2.0  # largest log standard deviation
+    evaluate_every: int = 500  # updates between evaluations
+    evaluate_episodes: int = 100  # episodes of an evaluation
 
 
 # ---------------------------------------------------------------------------------------------------- random numbers

@@ -38,51 +38,28 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Settings:
-    """Numbers of a run.
+    """Numbers of a run."""
 
-    Attributes:
-        updates: Updates to make; the worlds take ``rollout_steps`` steps before each.
-        worlds: Worlds that are stepped together (B).
-        rollout_steps: Steps of every world per update (T).
-        horizon: Steps after which an episode is truncated.
-        epochs: Passes of an update over its rows.
-        minibatches: Minibatches of each pass, with one gradient step each.
-        hidden: Width of the hidden layers.
-        gamma: Discount per step.
-        lam: Lambda of the advantages: 0 for one-step errors, 1 for Monte Carlo returns.
-        lr: Adam's learning rate of the actors.
-        critic_lr: Adam's learning rate of the critics.
-        clip: Largest gradient norm of an actor, and of a critic.
-        clip_ratio: Range around 1 within which the ratio of probabilities is rewarded.
-        target_kl: Distance from the old policy (nats) at which the actor's steps of an update end.
-        entropy: Initial weight of the policy's entropy in the actor's loss.
-        entropy_updates: Updates over which this weight falls to zero.
-        log_std_low: Smallest log standard deviation of the Gaussian before squashing.
-        log_std_high: Largest log standard deviation.
-        evaluate_every: Updates between evaluations.
-        evaluate_episodes: Episodes of an evaluation.
-    """
-
-    updates: int = 300
-    worlds: int = 64
-    rollout_steps: int = 32
-    horizon: int = 1_000
-    epochs: int = 5
-    minibatches: int = 4
-    hidden: int = 128
-    gamma: float = 0.95
-    lam: float = 0.95
-    lr: float = 1e-3
-    critic_lr: float = 1e-3
-    clip: float = 0.5
-    clip_ratio: float = 0.2
-    target_kl: float = 0.05
-    entropy: float = 0.01
-    entropy_updates: int = 1_000
-    log_std_low: float = -2.5
-    log_std_high: float = 0.0
-    evaluate_every: int = 50
-    evaluate_episodes: int = 100
+    updates: int = 300  # updates to make; the worlds take ``rollout_steps`` steps before each
+    worlds: int = 64  # worlds that are stepped together (B)
+    rollout_steps: int = 32  # steps of every world per update (T)
+    horizon: int = 1_000  # steps after which an episode is truncated
+    epochs: int = 5  # passes of an update over its rows
+    minibatches: int = 4  # minibatches of each pass, with one gradient step each
+    hidden: int = 128  # width of the hidden layers
+    gamma: float = 0.95  # discount per step
+    lam: float = 0.95  # Lambda of the advantages: 0 for one-step errors, 1 for Monte Carlo returns
+    lr: float = 1e-3  # Adam's learning rate of the actors
+    critic_lr: float = 1e-3  # Adam's learning rate of the critics
+    clip: float = 0.5  # largest gradient norm of an actor, and of a critic
+    clip_ratio: float = 0.2  # range around 1 within which the ratio of probabilities is rewarded
+    target_kl: float = 0.05  # distance from the old policy (nats) at which the actor's steps of an update end
+    entropy: float = 0.01  # initial weight of the policy's entropy in the actor's loss
+    entropy_updates: int = 1_000  # updates over which this weight falls to zero
+    log_std_low: float = -2.5  # smallest log standard deviation of the Gaussian before squashing
+    log_std_high: float = 0.0  # largest log standard deviation
+    evaluate_every: int = 50  # updates between evaluations
+    evaluate_episodes: int = 100  # episodes of an evaluation
 
 
 # ---------------------------------------------------------------------------------------------------- random numbers

@@ -35,8 +35,8 @@ from uavlab.nets.assignment import require_same_task
 from uavlab.nets.cnn import StackedCNN
 from uavlab.ops.action_sampling import masked_policy, open_moves_in_turn, sample_in_turn
 from uavlab.ops.belief_maps import centre_maps
-from uavlab.ops.minibatches import minibatches
 from uavlab.ops.returns import counterfactual_advantage, lambda_returns
+from uavlab.ops.schedules import linear, minibatches
 from uavlab.runtime.grad_step import Rows
 from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.runtime import Runtime
@@ -129,6 +129,7 @@ class COMA(Learner):
 
     settings = COMAConfig
     collector = "on_policy"
+    on_maps = True
     inapplicable: ClassVar[dict[str, str]] = {"update": "this learner updates all agents at once; use update=batched"}
     portable = Portable(layers=lambda config, spec: networks(config, spec)[0].by_layer)
     symptoms = SYMPTOMS
@@ -148,14 +149,6 @@ class COMA(Learner):
             return choose(net, parameters[:, 0], obs, noise, 0.0)
 
         return act
-
-    @classmethod
-    def unsupported(cls, spec: Any) -> str | None:
-        if not (isinstance(spec, EnvSpec) and spec.choices and spec.side):
-            return "COMA chooses among moves on square maps; this one has none"
-        return (
-            "its agents observe features beside their maps, COMA's networks take maps alone" if spec.features else None
-        )
 
     @classmethod
     def require_same(cls, hyper: Any, trained: Any, spec: Any) -> None:
@@ -185,8 +178,7 @@ class COMA(Learner):
     @property
     def explore(self) -> Float[Tensor, ""]:
         """Share of the uniform distribution in the current policy."""
-        first, last = self.config.explore_from, self.config.explore_to
-        return first + (last - first) * (self.count / self.config.explore_updates).clamp_max(1)
+        return linear(self.count, self.config.explore_from, self.config.explore_to, self.config.explore_updates)
 
     def policy(self, spec: EnvSpec, explore: bool = False) -> Policy:
         """Return the policy in training, for a team of any size, with or without exploration."""
@@ -200,11 +192,9 @@ class COMA(Learner):
         return act
 
     def update_noise(self, rng: Streams, rows: int) -> Int[Tensor, "R passes rows"]:
-        """Draw the order of rows in each pass."""
         return rng.uniform("shuffle", self.config.passes, rows).argsort(-1)
 
     def update(self, batch: Batch, noise: Int[Tensor, "R passes rows"]) -> Update:
-        """Train on whole episodes, ``passes`` times each."""
         with torch.no_grad():
             samples = self._targets(self.target, batch.data)
             explore = self.explore
@@ -295,10 +285,7 @@ def networks(config: COMAConfig, spec: EnvSpec) -> tuple[StackedCNN, StackedCNN]
 def critic_maps(
     obs: Any, action: Int[Tensor, "*lead A"], centred_maps: bool = False
 ) -> Float[Tensor, "*lead A C+K+1 L L"]:
-    """Stack the critic's input of each agent: its maps, the team's, and (e + 1) / E at agents with choice e of E.
-
-    The last channel leaves out the agent itself. With ``centred_maps`` the added maps are centred at the agent.
-    """
+    """Stack the critic's input of each agent: its maps, the team's, and (e + 1) / E at others with choice e of E."""
     side, agents, choices = obs.maps.shape[-1], action.shape[-1], obs.legal.shape[-1]
     shade = (action + 1).to(obs.maps.dtype) / choices
     spots = torch.zeros(*action.shape, side * side, dtype=shade.dtype, device=shade.device)

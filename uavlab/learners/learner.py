@@ -200,11 +200,7 @@ def parts(learner: Any) -> Iterator[tuple[str, Any]]:
 
 
 def policy_matrix(learner: Any) -> Tensor:
-    """Return the parameter of a learner's first gradient step, not a copy.
-
-    Raises:
-        ConfigError: The learner has no gradient step of one matrix.
-    """
+    """Return the parameter of a learner's first gradient step, not a copy; refuse a learner that has none."""
     held = (getattr(part, "parameters", None) for _, part in parts(learner))
     first = next((each for each in held if isinstance(each, list)), [])  # those of a module are a method
     if len(first) != 1:

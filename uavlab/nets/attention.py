@@ -63,11 +63,7 @@ class StackedAttention(StackedNet):
         small = max(wide // 2, 1)
         pair = [(wide, small), (wide, small), (AWAY, small), (small, self.entities.moves)]
         first = [(features, wide), (features, wide), *places, *places, (wide, 2 * wide * self.layers)]
-        return [*first, *layer * self.layers, *(pair if self.pairs else self._value)]
-
-    @property
-    def _value(self) -> list[tuple[int, ...]]:
-        return [(2 * self.hidden, self.hidden), (self.hidden, 1)]
+        return [*first, *layer * self.layers, *(pair if self.pairs else [(2 * wide, wide), (wide, 1)])]
 
     def initial_for(
         self, noise: Float[Tensor, "*lead P"], center: Float[Tensor, "*lead I"], scale: Float[Tensor, "*lead I"]

@@ -20,10 +20,7 @@ WIDE = 128  # output channels from which a product over patches is faster than a
 
 @dataclass(frozen=True)
 class StackedCNN(StackedNet):
-    """Convolutions and a hidden layer with ReLU, then a linear layer.
-
-    A kernel that is larger than its input is reduced to the size of the input, so maps may have any size.
-    """
+    """Convolutions, by kernels no larger than their inputs, and a hidden layer with ReLU, then a linear layer."""
 
     channels: int
     side: int  # rows and columns of the maps (L)

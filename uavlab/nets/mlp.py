@@ -167,7 +167,6 @@ def by_network(
 
 
 def members(networks: tuple[int, ...], network: int) -> tuple[int, ...]:
-    """Return the agents that have a network."""
     return tuple(agent for agent, own in enumerate(networks) if own == network)
 
 

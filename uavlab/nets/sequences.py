@@ -1,7 +1,4 @@
-"""Networks over steps, G of the same architecture: a gated recurrent unit (GRU), and temporal convolutions (TCN).
-
-As in ``nets.mlp``, a network is a row of one matrix.
-"""
+"""Networks over steps, as rows of one matrix: a gated recurrent unit (GRU), and temporal convolutions (TCN)."""
 
 import math
 from dataclasses import dataclass

@@ -102,22 +102,14 @@ def sample_in_turn(
     return torch.stack(actions, -1)
 
 
-def sample_at_once(
-    logits: Float[Tensor, "*lead A E"], legal: Bool[Tensor, "*lead A E"], noise: Float[Tensor, "*lead A"] | None
-) -> Int[Tensor, "*lead A"]:
-    """Sample a legal move for each agent from uniform noise in [0, 1); without noise take the likeliest one."""
-    probability = masked_policy(logits, legal, 0.0)
-    return probability.argmax(-1) if noise is None else sample_categorical(probability, noise)
-
-
 def sample_moves(
     logits: Float[Tensor, "*lead A E"], obs: Any, noise: Float[Tensor, "*lead A"] | None
 ) -> Int[Tensor, "*lead A"]:
     """Sample a legal move for each agent: in turn on maps (``MapObs``), otherwise at once (``ChoiceObs``)."""
-    cells = getattr(obs, "target_cell", None)
-    if cells is None:
-        return sample_at_once(logits, obs.legal, noise)
-    return sample_in_turn(logits, obs.legal, cells, noise)
+    if (cells := getattr(obs, "target_cell", None)) is not None:
+        return sample_in_turn(logits, obs.legal, cells, noise)
+    probability = masked_policy(logits, obs.legal, 0.0)
+    return probability.argmax(-1) if noise is None else sample_categorical(probability, noise)
 
 
 def random_moves(obs: Any, noise: Float[Tensor, "*lead A"]) -> Int[Tensor, "*lead A"]:

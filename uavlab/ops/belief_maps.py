@@ -44,7 +44,6 @@ def area_matrix(
 def area_resize(
     image: Float[Tensor, "*lead H W"], rows: Float[Tensor, "*#lead h H"], columns: Float[Tensor, "*#lead w W"]
 ) -> Float[Tensor, "*lead h w"]:
-    """Resize by two matrices of ``area_matrix``."""
     return rows @ image @ columns.mT
 
 
@@ -64,7 +63,6 @@ def signed_belief(logits: Real[Tensor, "*lead"], dtype: torch.dtype) -> Float[Te
 
 
 def belief(logits: Real[Tensor, "*lead"], dtype: torch.dtype) -> Float[Tensor, "*lead"]:
-    """Turn steps of log odds into beliefs p."""
     return signed_belief(logits, dtype).add_(1).mul_(0.5)
 
 
@@ -86,10 +84,7 @@ def weighted_entropy(chance: Float[Tensor, "*lead"]) -> Float[Tensor, "*lead"]:
 
 @lru_cache
 def weight_entropy_table(device: torch.device, dtype: torch.dtype) -> Complex[Tensor, " K"]:
-    """Return target weight + i entropy (bits) by steps of log odds: one look-up replaces a dozen operations.
-
-    Negative steps index from the end.
-    """
+    """Return target weight + i entropy (bits) by steps of log odds, those below 0 from the end: one look-up of both."""
     chance = belief(torch.cat((torch.arange(LIMIT + 1), torch.arange(-LIMIT, 0))), torch.float64)
     return torch.complex(target_weight(chance).to(dtype), entropy(chance).to(dtype)).to(device)
 

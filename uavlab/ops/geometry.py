@@ -1,7 +1,4 @@
-"""Angles, distances and rotations over any leading axes, and constants on a device.
-
-Rotations are unit quaternions (w x y z) from body to world axes.
-"""
+"""Angles, distances, rotations (unit quaternions w x y z from body to world axes), and constants on a device."""
 
 import math
 from functools import cache
@@ -78,7 +75,6 @@ def rotate_inverse(q: Float[Tensor, "*lead 4"], v: Float[Tensor, "*lead 3"]) -> 
 
 
 def conjugate(q: Float[Tensor, "*lead 4"]) -> Float[Tensor, "*lead 4"]:
-    """Return the conjugate, which is the inverse rotation."""
     return torch.cat([q[..., :1], -q[..., 1:]], -1)
 
 

@@ -95,10 +95,7 @@ def sample(tree: Tree, noise: Int[Tensor, "R N"]) -> tuple[Int[Tensor, "R N"], I
 def find_slots(
     tree: Tree, ends: Int[Tensor, "R top"], point: Int[Tensor, "R N"]
 ) -> tuple[Int[Tensor, "R N"], Int[Tensor, "R N"]]:
-    """Return the first slot whose cumulative mass exceeds each point of [0, total), and its mass.
-
-    ``ends`` is the cumulative mass of the nodes of the top level.
-    """
+    """Return the first slot whose cumulative mass exceeds each point of [0, total), and its mass, by top ``ends``."""
     child = torch.searchsorted(ends, point, right=True)
     flat = offset_by_run(child, ends.shape[1]).view(-1)
     for blocks in tree.levels[1:]:

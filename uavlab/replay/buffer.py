@@ -98,11 +98,9 @@ class Store:
         raise NotImplementedError
 
     def add(self, rows: Transition) -> None:
-        """Overwrite the oldest rows."""
         ring.add(self.ring, self.transfer.put(rows))
 
     def take(self, index: Int[Tensor, "R N"]) -> Transition:
-        """Return a copy of the rows of slots."""
         return self.transfer.take(self.ring, index)
 
     def feedback(self, index: Int[Tensor, "R N"], update: Update, replaced: Bool[Tensor, "R N"] | None = None) -> None:
@@ -123,7 +121,6 @@ class Uniform(Store):
     """A store that samples rows uniformly."""
 
     def choose(self, noise: Int[Tensor, "R N"]) -> tuple[Int[Tensor, "R N"], None]:
-        """Return uniformly distributed slots, without weights."""
         return ring.choose(self.ring, noise), None
 
 
@@ -142,7 +139,6 @@ class ByStage(Store):
         self.number = cast(Tensor, self.ring.rows.stage_number)  # R capacity
 
     def set_stage(self, stage: Int[Tensor, " R"], former: Float[Tensor, " R"]) -> None:
-        """Set the present stage of each run, and the share of former ones."""
         self.stage.copy_(stage)
         self.former.copy_(former)
 
@@ -158,7 +154,6 @@ class ByStage(Store):
         return torch.where(from_former, draw_marked(former, noise), draw_marked(present, noise)), None
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the stages of all runs, and shares."""
         return {"former": self.former, "present": self.stage}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
@@ -221,5 +216,4 @@ def later_slots(source: Ring, index: Int[Tensor, "R N"], rows: int) -> tuple[Int
 
 
 def where_row(mask: Bool[Tensor, "R N"], chosen: Tensor, other: Tensor) -> Tensor:
-    """Return ``chosen`` in rows where ``mask`` is true, ``other`` elsewhere."""
     return torch.where(mask.view(*mask.shape, *[1] * (chosen.dim() - 2)), chosen, other)

@@ -22,6 +22,7 @@ from torch import Tensor
 from uavlab.core.errors import ConfigError, FileError
 from uavlab.core.types import Transition, Update
 from uavlab.ops import sum_tree
+from uavlab.ops.schedules import linear
 from uavlab.replay.buffer import Store, Transfer
 from uavlab.replay.ring import describe_leaf
 from uavlab.runtime.ranks import ALONE, Ranks
@@ -61,10 +62,7 @@ class ByPriority(Store):
         updates: int | None = None,
         ranks: Ranks = ALONE,
     ) -> None:
-        """Reserve rows, and a tree over them; ``by`` reduces the errors of all agents to one priority.
-
-        ``updates`` is the length of the run; weights are relative to the largest one of all ``ranks``.
-        """
+        """Reserve rows and a tree over them for a run of ``updates``; ``by`` reduces errors of agents to a priority."""
         runs, device = example.reward.shape[0], example.reward.device
         self.config, self.by, self.ranks = config, by, ranks
         self.tree = sum_tree.empty(runs, capacity, device)  # of priorities to the power of alpha, as masses
@@ -130,7 +128,7 @@ class ByPriority(Store):
         """Interpolate an exponent linearly from ``first`` to ``last`` by the number of batches."""
         if last is None or first == last:
             return first
-        return first + (last - first) * (self.draws / self.length).clamp_max(1).to(device)
+        return linear(self.draws, first, last, self.length).to(device)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Copy the masses by slot (R n) and the counters (host sync)."""
@@ -160,7 +158,6 @@ class ByPriority(Store):
             counter.copy_(state[name])
 
     def forget(self) -> None:
-        """Clear the priority of every row."""
         sum_tree.fill(self.tree, sum_tree.masses(self.tree)[:, :0])
 
     def _counters(self) -> dict[str, Tensor]:

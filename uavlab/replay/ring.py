@@ -99,7 +99,6 @@ def choose(ring: Ring, noise: Int[Tensor, "R N"]) -> Int[Tensor, "R N"]:
 
 
 def take(ring: Ring, index: Int[Tensor, "R N"]) -> Transition:
-    """Copy rows out of the ring."""
     flat = offset_by_run(index, ring.capacity).view(-1)
     words = ring.words.flatten(0, 1).index_select(0, flat)
     return view_fields(words.view(*index.shape, -1), ring.rows)

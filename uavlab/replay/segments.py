@@ -42,10 +42,7 @@ def plan(known: Iterable[str], total: int, capacity: int) -> list[str]:
 
 
 def cut(ring: Ring, name: str) -> dict[str, Tensor]:
-    """Copy the rows of a segment (leading axes R n) out of the ring, by leaf name, on the ring's device.
-
-    They are copies, because training overwrites the ring; those of a full ring take as much memory again.
-    """
+    """Copy the rows of a segment (leading axes R n), by leaf name, out of the ring, which training overwrites."""
     lo, hi = _span(name)
     if hi - lo > ring.capacity:
         raise _refusal(f"segment {name}", f"means {hi - lo} rows, expected at most the {ring.capacity} of the ring")

@@ -40,10 +40,7 @@ class CudaBackend:
             torch.cuda.current_stream().wait_stream(self.stream)
 
     def capture(self, fn: Callable[[], Any], generators: Iterable[Generator]) -> tuple[Any, Callable[[], None]]:
-        """Capture ``fn`` without executing it; return its result tensors, and the function that replays it into them.
-
-        On failure, the current stream and the generators are restored.
-        """
+        """Capture ``fn`` without executing it; return its results, and the function that replays it into them."""
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         default = torch.cuda.default_generators[torch.cuda.current_device()]  # torch registers this one itself
         states = [(generator, generator.clone_state()) for generator in (*generators, default)]
@@ -109,7 +106,7 @@ class GraphedFunction:
         if self._plain:
             return self._fn(*args)
         tensors = list(tree_tensors(args))
-        forms = tuple(map(form, tensors))
+        forms = tuple((tensor.shape, tensor.dtype, tensor.device) for tensor in tensors)  # which a graph fixes
         graph = self._graphs.setdefault(forms, GraphCapture())
         if graph.generators and not set(graph.generators).issubset(self._generators()):
             graph = self._graphs[forms] = GraphCapture()
@@ -151,13 +148,7 @@ class GraphedFunction:
         self._fall_back(reason)
 
 
-def form(tensor: Tensor) -> Form:
-    """Return what a graph fixes about a tensor besides its address."""
-    return tensor.shape, tensor.dtype, tensor.device
-
-
 def tree_tensors(tree: Any) -> Iterator[Tensor]:
-    """Yield the tensors of a tree, always in the same order."""
     if isinstance(tree, Tensor):
         yield tree
     elif is_dataclass(tree):

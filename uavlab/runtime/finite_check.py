@@ -34,7 +34,6 @@ def require_finite(numbers: CheckedTensors) -> None:
 
 
 def limit(name: str) -> float:
-    """Return the largest magnitude that a tensor may hold."""
     return LIMITS.get(name, LARGEST)
 
 

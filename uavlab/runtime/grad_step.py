@@ -45,7 +45,6 @@ class Rows:
 
 
 def values_of(parts: Sequence[Any]) -> list[Any]:
-    """Return arguments with the values of ``Rows`` in their place."""
     return [part.value if isinstance(part, Rows) else part for part in parts]
 
 
@@ -240,7 +239,6 @@ class GradientStep:
 
     @property
     def parameter(self) -> Tensor:
-        """The only parameter."""
         (parameter,) = self.parameters
         return parameter
 
@@ -298,12 +296,10 @@ class GradientStep:
         return state
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue where ``state_dict`` was taken."""
         for name, tensor in self.state_dict().items():
             tensor.copy_(state.get(name, torch.zeros(())) if name == "behind" else state[name])
 
     def copy_state(self) -> dict[str, Tensor]:
-        """Return a copy of ``state_dict``, to which ``undo`` may return."""
         return {name: tensor.clone() for name, tensor in self.state_dict().items()}
 
     def undo(self, held: Bool[Tensor, " G"], before: dict[str, Tensor]) -> None:
@@ -413,11 +409,7 @@ class GradientStep:
 
 
 class CompiledStep(GradientStep):
-    """A gradient step on one matrix of independent rows that can be part of a compiled update.
-
-    In a compiled update, gradient, clipping and Adam are pure tensor functions whose results equal those of
-    ``GradientStep`` up to rounding. In other updates ``GradientStep`` is used.
-    """
+    """A gradient step on one matrix of independent rows; in a compiled update it is pure, and equal up to rounding."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -427,19 +419,16 @@ class CompiledStep(GradientStep):
         self.factors = self._factors()
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue where ``state_dict`` was taken."""
         super().load_state_dict(state)
         self.factors.copy_(self._factors())
 
     def undo(self, held: Bool[Tensor, " G"], before: dict[str, Tensor]) -> None:
-        """Return networks to the state ``before`` their last step."""
         super().undo(held, before)
         self.factors.copy_(self._factors())
 
     def __call__(
         self, loss_fn: Callable[..., tuple[Tensor, dict[str, Any]]], *inputs: Any
     ) -> tuple[dict[str, Any], Float[Tensor, " G"]]:
-        """Take a step that lowers ``loss_fn(parameter, ...)``; return metrics and norms before clipping."""
         if torch.compiler.is_compiling():
             return self.functional_step(loss_fn, *inputs)
         result = super().__call__(loss_fn, *inputs)

@@ -71,8 +71,6 @@ class Scaler:
             tensor.copy_(state[name])
 
     def wrap(self, fn: Callable[..., T]) -> Callable[..., T]:
-        """Return a function that calls ``fn``, an iteration, and then ``update``."""
-
         def call(*args: Any) -> T:
             result = fn(*args)
             self.update()

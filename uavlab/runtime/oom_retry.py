@@ -17,7 +17,6 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def require_memory(needed: int, what: str, remedy: str, device: torch.device) -> None:
-    """Check that ``needed`` bytes are free."""
     if needed > (free := free_memory(device)):
         raise ResourceError(f"{what}: {needed:,} bytes, {free:,} are free on {device}; lower {remedy}.")
 
@@ -35,7 +34,6 @@ def free_cache() -> None:
 
 
 def is_capturing() -> bool:
-    """Return whether a CUDA graph is being captured; false without CUDA."""
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 

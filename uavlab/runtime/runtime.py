@@ -230,7 +230,6 @@ class Runtime:
 
 
 def not_with_ranks(toggles: Toggles) -> dict[str, str]:
-    """Return the toggles that several ranks cannot use, and why."""
     reasons = {}
     if toggles.graph != "off":
         reasons["graph"] = "a graph cannot combine the gradients of several ranks"

@@ -23,16 +23,13 @@ NOTHING = nullcontext()
 class Monitor:
     """A timer for the stages of a loop in one thread, with bounded memory; only ``read`` waits for a GPU.
 
-    Attributes:
-        active: Whether stages are timed now; on a GPU, NVTX ranges show them then.
-        tracing: Also show them as ranges in traces of torch.profiler.
-        updates: How many updates were timed, of those that ``begin_update`` announced.
-        resets: How often it was reset; each time, it begins to time the thread that does so.
+    ``updates`` counts those that were timed, of those that ``begin_update`` announced.
     """
 
     def __init__(self, device: torch.device | str) -> None:
-        self.active, self.tracing = True, False
-        self.resets = 0
+        self.active = True  # whether stages are timed now; on a GPU, NVTX ranges show them then
+        self.tracing = False  # also show them as ranges in traces of torch.profiler
+        self.resets = 0  # each time, it begins to time the thread that resets it
         self._cuda = torch.device(device).type == "cuda"
         self._stream = torch.cuda.current_stream(device) if self._cuda else None
         self._open: list[_Call] = []  # the innermost call last
@@ -52,10 +49,8 @@ class Monitor:
         return _Call(name, self) if self.active else NOTHING
 
     def begin_update(self, number: int, every: int = 1) -> None:
-        """Time update ``number`` if it is one of ``every`` many; those that are timed favour no rhythm of the loop.
-
-        Multiples of an irrational number spread evenly over the remainders of any period, such as that of an interval.
-        """
+        """Time update ``number`` if it is one of ``every`` many, by a rule that favours no rhythm of the loop."""
+        # multiples of an irrational number spread evenly over the remainders of any period, such as that of an interval
         self.active = number * GOLDEN % 1 < 1 / every
         self.updates += self.active
 
@@ -74,10 +69,7 @@ class Monitor:
         return sorted((stage.row(window) for stage in self._stages.values()), key=lambda row: -row["total_ms"])
 
     def by_update(self, since: int) -> dict[str, list[float]]:
-        """Return the seconds of each stage in the updates after the first ``since`` that were timed (host sync).
-
-        Only updates in which a stage ran are there, and at most the last 1024 of these.
-        """
+        """Return the seconds of each stage in the timed updates after the first ``since``, where it ran (host sync)."""
         if self._cuda:
             self._mark().synchronize()
         self._settle()

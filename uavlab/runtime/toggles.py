@@ -21,11 +21,7 @@ from uavlab.storage.machine import cpu_flags
 
 
 class Toggles:
-    """An immutable value for each registered toggle, as an attribute; by default that of the plain reference.
-
-    Raises:
-        TypeError: No toggle has a given name.
-    """
+    """An immutable value for each registered toggle, as an attribute; by default that of the plain reference."""
 
     def __init__(self, **values: Any) -> None:
         if unknown := values.keys() - TOGGLES.keys():
@@ -87,7 +83,6 @@ class Toggle:
     wrap: Wrap | None = None  # at the seam ``kernel``, for values other than the default
 
     def __post_init__(self) -> None:
-        """Use the first value of a ``Literal`` as the default if none is given."""
         if self.default is None:
             if get_origin(self.kind) is not Literal:
                 raise ConfigError(f"toggle {self.name!r}: a number without a default; add default=.")
@@ -145,10 +140,6 @@ def _cuda(what: str, device: torch.device) -> str | None:
     return None if device.type == "cuda" else f"{what} needs a CUDA device, this run is on {device.type}"
 
 
-def _precision(toggles: Toggles, device: torch.device) -> str | None:
-    return _cuda("tf32", device) if toggles.precision == "tf32" else None
-
-
 def _emulated(toggles: Toggles, device: torch.device) -> str | None:
     flags = cpu_flags()
     if device.type != "cpu" or toggles.precision not in FAST or "avx2" not in flags:  # not known of other processors
@@ -187,9 +178,8 @@ def _graph(toggles: Toggles, device: torch.device) -> str | None:
 
 
 def _placement(toggles: Toggles, device: torch.device) -> str | None:
-    if toggles.placement == "pinned" and device.type != "cuda":
-        return "pinned memory speeds up copies to a CUDA device, this run is on cpu"
-    return None
+    useless = toggles.placement == "pinned" and device.type != "cuda"
+    return "pinned memory speeds up copies to a CUDA device, this run is on cpu" if useless else None
 
 
 _toggle = partial(Toggle, resume=Resume.YES)  # those that a resumed run may change
@@ -268,7 +258,7 @@ RECORDS = (
         equality="precision",
         claim="+40-100 %, half the memory",
         cost="digits; fp16 also range",
-        needs=_precision,
+        needs=lambda toggles, device: _cuda("tf32", device) if toggles.precision == "tf32" else None,
         note=_emulated,
     ),
     _toggle(

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from uavlab.core.errors import ResourceError
-from uavlab.envs.leader_follower.slow import SlowLeaderFollower
+from uavlab.envs.leader_follower.env import SlowLeaderFollower
 from uavlab.experiment.config import configure
 from uavlab.profiling.timing import ratio, time_call
 from uavlab.runtime.stage_timer import Monitor

@@ -16,7 +16,6 @@ from uavlab.ops.action_sampling import (
     open_moves_in_turn,
     open_moves_of,
     random_moves,
-    sample_at_once,
     sample_categorical,
     sample_in_turn,
     sample_moves,
@@ -84,7 +83,8 @@ def test_at_once_every_agent_chooses_without_the_others() -> None:
         assert shares[0] == pytest.approx([1 - third, 0.0, third], abs=0.005)
         assert shares[1] == pytest.approx([0.5, 0.5, 0.0], abs=0.005)
     assert sample_moves(logits, obs, None)[0].tolist() == [2, 0]
-    assert (sample_at_once(logits, torch.ones_like(legal), noise)[:, 1] == 2).any()
+    free = ChoiceObs(features=obs.features, legal=torch.ones_like(legal))
+    assert (sample_moves(logits, free, noise)[:, 1] == 2).any()
     assert torch.equal(open_moves_of(obs, draw), legal)
 
 

@@ -7,7 +7,7 @@ from uavlab.ops.schedules import linear
 
 
 def test_calls_of_the_package_are_counted() -> None:
-    assert walk.walk(lambda: [linear(torch.tensor(step), 2.0, 10) for step in range(3)]) == ["ops/schedules.py"] * 3
+    assert walk.walk(lambda: [linear(torch.tensor(step), 1, 2.0, 10) for step in range(3)]) == ["ops/schedules.py"] * 3
     assert walk.moves(["a", "a", "b", "a"]) == 2
 
 

@@ -1,8 +1,7 @@
 """Leader-follower path planning, batched over worlds."""
 
 from uavlab.core.registry import ENVIRONMENTS, Environment
-from uavlab.envs.leader_follower.env import LeaderFollower, steer
-from uavlab.envs.leader_follower.slow import SlowLeaderFollower
+from uavlab.envs.leader_follower.env import LeaderFollower, SlowLeaderFollower, steer
 
 PLANS = {"steer": steer}
 

@@ -8,8 +8,11 @@ Source:
 """
 
 import math
+import os
+import random
+import time
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Annotated, ClassVar
 
 import torch
@@ -364,7 +367,6 @@ def start_obstacles(
 
 
 def units(followers: int, like: Tensor) -> Float[Tensor, "A 7"]:
-    """Return the units of observations, in the type of ``like``."""
     return constant((LEADER_UNITS, *[FOLLOWER_UNITS] * followers), like.device, like.dtype)
 
 
@@ -420,3 +422,41 @@ def way(state: State) -> Float[Tensor, " B"]:
 def direction(heading: Float[Tensor, "*lead"]) -> Float[Tensor, "*lead 2"]:
     """Return x and y of a heading; y points down."""
     return torch.stack((heading.cos(), -heading.sin()), -1)
+
+
+# The task with a pause in each step, as a slow simulator has: constant, random, or by rank.
+Pause = Annotated[float, Ge(0), Le(60_000)]
+
+
+@dataclass(frozen=True)
+class SlowLeaderFollower(LeaderFollower):
+    """``LeaderFollower`` with a delay in each step, as from an external simulator; results do not depend on it.
+
+    Attributes:
+        step_ms: Time that the host waits in each step of the batch (ms).
+        pause_ms: Mean of a random time that it waits besides, exponentially distributed (ms).
+        rank_ms: Time that it waits besides on rank 1, twice as long on rank 2, and so on (ms).
+    """
+
+    step_ms: Pause = 1.0
+    pause_ms: Pause = 0.0
+    rank_ms: Pause = 0.0
+
+    def transition(self, state: State, action: Float[Tensor, "B A 2"], noise: Float[Tensor, "B 0"]) -> State:
+        if (wait_ms := self.step_ms + rank() * self.rank_ms + self.pause_ms * waits(rank()).expovariate(1.0)) > 0:
+            if state.step.is_cuda and torch.cuda.is_current_stream_capturing():
+                raise RuntimeError("step_ms keeps the host waiting, and a graph's replays run nothing on the host")
+            time.sleep(wait_ms / 1e3)
+        return super().transition(state, action, noise)
+
+
+def rank() -> int:
+    """Return the number of this process among those that ``torchrun`` starts; 0 without it."""
+    text = os.environ.get("RANK", "0")
+    return int(text) if text.isdecimal() and len(text) < 10 else 0
+
+
+@cache
+def waits(rank: int) -> random.Random:
+    """Return the generator of a rank's random pauses, apart from all random streams of a run."""
+    return random.Random(rank)

@@ -1,7 +1,4 @@
-"""Baselines for mapping missions: policies without learning.
-
-Each is a function of the environment, the state and uniform noise. They use whole maps, not averages.
-"""
+"""Baselines for mapping missions: functions of the environment, the state and uniform noise, which use whole maps."""
 
 import math
 from collections.abc import Callable
@@ -85,12 +82,8 @@ def expected_gain(
     dtype: torch.dtype,
     cell_gain: CellGain | None = None,
 ) -> Float[Tensor, "B A Z L L"]:
-    """Return the weighted entropy that a measurement from each place is expected to remove (in 1000 bits).
-
-    Footprints are rectangles, so sums over all footprints of an altitude are two matrix products. The gain of a cell
-    depends on its log odds alone, which are whole steps, and is read from the table ``cell_gain``, by default
-    ``expected_cell_gain``.
-    """
+    """Return the weighted entropy that a measurement from each place is expected to remove (in 1000 bits)."""
+    # footprints are rectangles: sums over all of an altitude are two products; gains depend on log odds alone, a table
     inside, index = covers(env.places, logits.device, dtype), logits.int()
     table = cell_gain or expected_cell_gain
     gains = [

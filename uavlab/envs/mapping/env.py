@@ -42,11 +42,7 @@ def halves(unit: Float[Tensor, "B 2"], cells: int) -> Bool[Tensor, "B cells cell
 
 
 def fields(unit: Float[Tensor, "B K"], cells: int) -> Bool[Tensor, "B cells cells"]:
-    """Draw maps with targets where a random field is highest; its power falls with the wave number to the power of 5.
-
-    The field is a sum of waves with up to ``WAVES`` periods per side, with random amplitudes and phases; ``unit`` holds
-    a number for the share of targets, then ``FIELD_NOISE``.
-    """
+    """Draw maps with targets where a sum of up to ``WAVES`` random waves is highest; ``unit``: share, then noise."""
     share, noise = unit.split([1, FIELD_NOISE], dim=1)
     height = heights(noise, cells).flatten(1)
     free = ((1 - _share(share)) * cells**2).long().clamp(0, cells**2 - 1)

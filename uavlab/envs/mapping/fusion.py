@@ -39,7 +39,6 @@ def fuse(
 def fuse_whole_maps(
     logits: Tensor, means: Tensor, measurement: Measurement
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Fuse the measurements of all missions and cells at once."""
     truth, place, box, heard, noise, flip, whole, part = measurement
     x, y, z = place.unbind(-1)
     chance = constant(tuple(flip), noise.device, noise.dtype)[z][..., None, None]

@@ -1,7 +1,4 @@
-"""The lattice of places in a mapping mission, footprints and what is measured there, and lattice maps of positions.
-
-Places have integer coordinates (x, y, altitude); maps are rows (y) by columns (x).
-"""
+"""The lattice of places (x, y, altitude) in a mapping mission, footprints, measurements, and lattice maps (y by x)."""
 
 import math
 from collections.abc import Sequence
@@ -53,10 +50,7 @@ class Lattice:
 
     @property
     def edges(self) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
-        """First cells and ends of footprints on an axis, by altitude and place.
-
-        As published, no footprint contains the last row or column of the map.
-        """
+        """First cells and ends of footprints by altitude and place; as published, without the last row or column."""
         centres = [self.centre(place) for place in range(self.size)]
         halves = [self.half(altitude) for altitude in range(self.altitudes)]
         low = tuple(tuple(max(centre - half, 0) for centre in centres) for half in halves)

@@ -1,7 +1,4 @@
-"""Informative mapping in numpy and OpenCV, mission by mission on whole maps, as such programs usually compute it.
-
-It is the reference for ``uavlab.envs.mapping.env``, with the same parameters, states, observations and noise.
-"""
+"""Informative mapping in numpy and OpenCV, mission by mission on whole maps: the reference of ``mapping.env``."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,11 +17,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class HostMapping(Mapping):
-    """The mapping task, computed on the host.
-
-    Raises:
-        MissingPackageError: OpenCV is not installed.
-    """
+    """The mapping task, computed on the host, for which OpenCV must be installed."""
 
     def __post_init__(self) -> None:
         require("mapping", "maps=host", "cv2")
@@ -148,10 +141,8 @@ def belief(logits: Array) -> Array:
 
 
 def entropy(belief: Array) -> Array:
-    """Return the entropy of each cell (bits)."""
     return -(belief * np.log2(belief) + (1 - belief) * np.log2(1 - belief))
 
 
 def target_weight(belief: Array) -> Array:
-    """Return 1 for likely targets, 0 for likely free cells, the belief itself where unknown."""
     return np.where(belief > 0.5 + UNKNOWN_MARGIN, 1.0, np.where(belief < 0.5 - UNKNOWN_MARGIN, 0.0, belief))

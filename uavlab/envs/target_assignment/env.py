@@ -358,7 +358,6 @@ class Assignment:
         return state.targets - (state.rest.amax(-1) > 0).sum(1)
 
     def _crowd(self, state: State) -> Float[Tensor, " B"]:
-        """Return the sum of the congestion of all targets."""
         return (state.served.sum(1) / state.ideal - 1).clamp(0, 1).sum(1)
 
     def _legal(self, way: Tensor, own: Tensor, rest: Tensor, left: Tensor) -> Bool[Tensor, "B N M S"]:
@@ -403,7 +402,6 @@ class Scenario:
 
 
 def noise_count(env: Assignment) -> int:
-    """Return how many uniform numbers a scenario needs."""
     return sum(_parts(env))
 
 

@@ -23,7 +23,6 @@ from uavlab.learners.masac.masac import (
     MASAC,
     MASACConfig,
     Network,
-    Step,
     Theta,
     Unpack,
     evaluate,
@@ -36,7 +35,7 @@ from uavlab.learners.masac.masac import (
     weights_ahead,
 )
 from uavlab.ops.action_sampling import sample_categorical
-from uavlab.runtime.grad_step import Rows
+from uavlab.runtime.grad_step import GradientStep, Rows
 from uavlab.runtime.runtime import Runtime
 
 Networks = list[Network]
@@ -65,7 +64,6 @@ def sum_separately(losses: Sequence[Tensor], owners: Sequence[Network]) -> Tenso
 
 
 def sum_together(losses: Sequence[Tensor], owners: Sequence[Network]) -> Tensor:
-    """Sum losses, with one backward pass for all."""
     return torch.stack(list(losses)).sum()
 
 
@@ -101,7 +99,6 @@ class MASACLoop(MASAC):
         noise: Float[Tensor, "R N A ..."],
         discount: Float[Tensor, "R N"] | None = None,
     ) -> Float[Tensor, "R A N"]:
-        """Compute y_i, without the bootstrapped value where an agent's task ended."""
         goals = []
         samples = self._sample_actions(actor, data.next_obs, noise, weights_ahead(data))
         for pair, owner, (run, agent, actions) in zip(self.pair, self.owner, samples, strict=True):
@@ -118,10 +115,6 @@ class MASACLoop(MASAC):
     def critic_loss(
         self, critic: Networks, data: Transition, target: Float[Tensor, "R A N"], weight: Float[Tensor, "R N"] | None
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Sum the mean squared errors (importance-weighted if ``weight`` is given) over runs, pairs and critics.
-
-        The errors of a pair that agents share are means over them.
-        """
         live, td_errors = weights(data), []
         parts: list[list[tuple[Tensor, Tensor]]] = [[] for _ in critic]  # loss and mean value, by agent
         q_values = [self._pair_values(pair, unit, data) for unit, pair in enumerate(critic)]
@@ -148,7 +141,6 @@ class MASACLoop(MASAC):
         data: Transition,
         noise: Float[Tensor, "R N A ..."],
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Sum the means of alpha_i log pi_i - min_k Q_ik over runs and agents."""
         losses, log_probs, live = [], [], weights(data)
         samples = self._sample_actions(actor, data.obs, noise, live)
         for pair, owner, (run, agent, actions) in zip(self.pair, self.owner, samples, strict=True):
@@ -160,7 +152,6 @@ class MASACLoop(MASAC):
         return self.rung.total(self._by_owner(losses), actor), metrics
 
     def temperature_loss(self, log_alpha: Networks, excess: Float[Tensor, "R A"]) -> tuple[Tensor, dict[str, Any]]:
-        """Sum -log alpha_i (log pi_i + target entropy) over runs and agents; ``excess`` is the bracket."""
         excess = excess.view(-1)
         losses = [-(log_alpha[owner][0] * excess[unit]).sum() for unit, owner in enumerate(self.owner)]
         return self.rung.total(self._by_owner(losses), log_alpha), {}
@@ -183,7 +174,6 @@ class MASACLoop(MASAC):
                 yield run, agent, actions or [draw(run, j) for j in agents]
 
     def _draw(self, net: Network, obs: Any, noise: Float[Tensor, "N ..."], agent: int) -> tuple[Tensor, ...]:
-        """Sample the action of one agent."""
         if self.spec.choices:
             chance, log_chance = move_chances(evaluate(net, obs.features), obs.legal)
             return one_hot(sample_categorical(chance, noise), self.spec.choices, chance.dtype), chance, log_chance
@@ -223,7 +213,6 @@ class MASACLoop(MASAC):
         return torch.stack(values).unflatten(0, (self.runs, -1))
 
     def _by_owner(self, losses: list[Tensor]) -> list[Tensor]:
-        """Sum the losses of agents that share a network."""
         shares: list[list[Tensor]] = [[] for _ in range(self.runs * self.count)]
         for owner, loss in zip(self.owner, losses, strict=True):
             shares[owner].append(loss)
@@ -231,7 +220,7 @@ class MASACLoop(MASAC):
 
     def _hold(
         self, rt: Runtime, rows: Tensor, unpack: Unpack, lr: float, clip: float | None
-    ) -> tuple[Step, Theta, Theta]:
+    ) -> tuple[GradientStep, Theta, Theta]:
         # tensors are views of one matrix, which ``act`` takes to evaluate all actors at once
         matrix = rows.detach().flatten(0, 1).clone()
         layers = [unpack(row.view(-1, row.shape[-1])) for row in matrix]
@@ -248,7 +237,6 @@ def mean_of(numbers: Sequence[Tensor]) -> Tensor:
 
 
 def values(pair: Network, obs: Float[Tensor, "N A O"], actions: Sequence[Tensor]) -> Float[Tensor, "2 N out"]:
-    """Evaluate both critics of one agent."""
     joint, layers = torch.cat([obs.flatten(1), *actions], -1), len(pair) // 2
     return torch.stack([evaluate(head, joint) for head in (pair[:layers], pair[layers:])])
 

@@ -85,7 +85,7 @@ from uavlab.ops.action_sampling import (
     without_padding,
 )
 from uavlab.ops.schedules import linear
-from uavlab.runtime.grad_step import CompiledStep, GradientStep, Rows
+from uavlab.runtime.grad_step import GradientStep, Rows
 from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.ranks import ALONE, Ranks
 from uavlab.runtime.runtime import Runtime
@@ -154,14 +154,11 @@ class MASACConfig:
 Theta = Any
 """All networks of a kind: one matrix (G P), a list of stacked tensors by layer (G ...), or a list of tensors each."""
 
-
 Network = Sequence[Tensor]
 """Weights and biases of three layers; a pair of critics is the concatenation of two networks."""
 
-
 Evaluate = Callable[[Theta, Float[Tensor, "G N I"]], Float[Tensor, "G N out"]]
 """A function that evaluates each network g on its rows x[g]."""
-
 
 Unpack = Callable[[Float[Tensor, "G P"]], list[Tensor]]
 """A function that splits rows of parameters into the tensors of their layers, each with the leading axis G."""
@@ -173,10 +170,7 @@ def actor_net(spec: EnvSpec, hidden: int) -> StackedMLP:
 
 
 def critic_net(spec: EnvSpec, hidden: int, critic: str) -> StackedMLP:
-    """Return a critic without parameters, of all observations and actions, or with ``own`` of one agent's.
-
-    Its output is the value of an action, or of each own move, where moves of others are one-hot vectors.
-    """
+    """Return a critic of an action, or of each own move, given all observations and actions, or an agent's own."""
     if critic == "own":
         return StackedMLP(spec.obs + (0 if spec.choices else spec.action), hidden, spec.choices or 1)
     return StackedMLP(spec.agents * (spec.obs + (spec.choices or spec.action)), hidden, spec.choices or 1)
@@ -215,7 +209,6 @@ def initial_parameters(
 
 
 def map_tensors(fn: Callable[[Tensor], Any], theta: Theta) -> Theta:
-    """Apply ``fn`` to every tensor; keep the form."""
     return fn(theta) if isinstance(theta, Tensor) else [map_tensors(fn, part) for part in theta]
 
 
@@ -338,14 +331,12 @@ class RewardScale:
         return torch.where(self.square > 0, self.square.rsqrt(), 1.0)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the tensors themselves."""
         return {"square": self.square, "count": self.count}
 
 
 # Entropy, and the target to which temperatures regulate it. Where agents choose moves, both are means over the rows in
 # which an agent has more than one legal move: in other rows no policy has entropy.
 SHARE = 0.25  # of the entropy of a free choice among the legal moves
-
 
 TINY = torch.finfo(torch.float32).tiny
 
@@ -391,11 +382,7 @@ class UpdateNoise:
     action: Float[Tensor, "R N A ..."]
 
 
-Step = GradientStep | CompiledStep
-
-
 BY_NETWORK = ("actor", "temperature", "actor_norm", "alpha")  # tensors with one row per network instead of per agent
-
 
 BY_PAIR = ("critic", "target.parameter", "q", "critic_loss", "critic_norm")  # the same for pairs of critics
 
@@ -452,10 +439,7 @@ SYMPTOMS = Symptoms(
 
 
 def learner_bytes(config: Settings) -> int:
-    """Return a lower bound of the learner's memory (bytes): networks, and the activations of the critics.
-
-    Every parameter has a gradient and two moments; critics also have targets.
-    """
+    """Return a lower bound of the learner's memory (bytes): networks, targets, gradients, moments and activations."""
     spec, hyper, batch = config.env.spec, config.learner, config.source.batch
     actors = len(set(assign_networks(spec, spec, hyper.share))) * actor_net(spec, hyper.hidden).count
     pairs = len(set(assign_critics(spec, hyper.critic)))
@@ -465,10 +449,7 @@ def learner_bytes(config: Settings) -> int:
 
 
 class MASAC(Learner):
-    """A learner over R runs. Its networks are rows of matrices: the state is four matrices and three Adams.
-
-    Other forms (``Theta``) hold and evaluate networks in another way.
-    """
+    """A learner over R runs. Its networks are rows of matrices: the state is four matrices and three Adams."""
 
     settings = MASACConfig
     collector = "off_policy"
@@ -549,7 +530,7 @@ class MASAC(Learner):
 
     def _hold(
         self, rt: Runtime, rows: Tensor, unpack: Unpack, lr: float, clip: float | None
-    ) -> tuple[Step, Theta, Theta]:
+    ) -> tuple[GradientStep, Theta, Theta]:
         """Return the gradient step of networks, or pairs of them, with initial parameters ``rows`` (R K ... P).
 
         The second value is the parameters in the form that the losses take, the third in that of ``act``.
@@ -588,19 +569,16 @@ class MASAC(Learner):
         return at_once if self.acting == "batched" else in_turn
 
     def parameters(self) -> Float[Tensor, "R K P"]:
-        """Return a copy of the actors' parameters, the argument of ``load_policy``."""
         return self._table(list_tensors(self.actor_theta), self.count).detach().clone()
 
     def update_noise(self, rng: Streams, rows: int) -> UpdateNoise:
-        """Draw the noise of one update on ``rows`` rows per run."""
         names = ("next_action", "action")
         return UpdateNoise(**{name: acting_noise(rng, name, rows, self.spec) for name in names})
 
     def update(self, batch: Batch, noise: UpdateNoise) -> Update:
-        """Take one step of all critics, then of all actors and temperatures."""
         config = self.config
         if self.rate is not None and config.lr_to is not None:  # not in compiled code, which loses this write
-            self.rate.copy_(linear(self.updates, config.lr_to, config.lr_updates))
+            self.rate.copy_(linear(self.updates, 1, config.lr_to, config.lr_updates))
             self.updates.add_(1)
         if self.rewards is None:
             return self._make_update(batch, noise)
@@ -671,7 +649,6 @@ class MASAC(Learner):
         return {k: (v, axes.get(k) or axes.get(k.partition(".")[0], "R A")) for k, v in tables.items()}
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return parameters, target critics and the states of the optimizers."""
         parts = self._parts()
         state = {f"{name}.{key}": value for name, step, _ in parts for key, value in step.state_dict().items()}
         return state | self._other_state()
@@ -690,7 +667,7 @@ class MASAC(Learner):
         for name, tensor in others.items():
             tensor.copy_(state[name])
 
-    def _parts(self) -> tuple[tuple[str, Step, int], ...]:
+    def _parts(self) -> tuple[tuple[str, GradientStep, int], ...]:
         """Return the gradient steps by name, and how many networks, or pairs of them, of a run each has."""
         return (
             ("actor", self.actor, self.count),
@@ -716,7 +693,6 @@ class MASAC(Learner):
         return self.critic_net(self._heads(theta), x).view(runs, pairs, 2, rows, -1)
 
     def data_values(self, critic: Theta, data: Transition) -> Float[Tensor, "R A 2 N"]:
-        """Return the values of the actions that were taken."""
         if self.spec.choices:
             move = one_hot(data.action, self.spec.choices, data.obs.features.dtype)
             q = self.values(critic, data.obs.features, self._others(move))
@@ -795,10 +771,7 @@ class MASAC(Learner):
     def critic_loss(
         self, critic: Theta, data: Transition, target: Float[Tensor, "R A N"], weight: Float[Tensor, "R N"] | None
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Sum the mean squared errors (importance-weighted if ``weight`` is given) over runs, pairs and critics.
-
-        The errors of a pair that agents share are means over them.
-        """
+        """Sum the mean squared errors over runs, pairs and critics; those of a shared pair are means over agents."""
         q = self.data_values(critic, data)
         error = q - target[:, :, None]
         square = error.square() if weight is None else error.square() * weight[:, None, None]
@@ -839,7 +812,7 @@ class MASACVmap(MASAC):
 
     def _hold(
         self, rt: Runtime, rows: Tensor, unpack: Unpack, lr: float, clip: float | None
-    ) -> tuple[Step, Theta, Theta]:
+    ) -> tuple[GradientStep, Theta, Theta]:
         # both critics of a pair share an entry of the leading axis, and thus a gradient norm
         lead = (rows.shape[0] * rows.shape[1], *rows.shape[2:-1])
         layers = [layer.detach().reshape(*lead, *layer.shape[1:]).clone() for layer in unpack(rows.flatten(0, -2))]
@@ -893,7 +866,6 @@ def moves_of_others(move: Float[Tensor, "R N A E"]) -> Float[Tensor, "R A N A*E"
 
 # Forms of the state on disk: rows of one matrix, stacked layers, or the tensors of each network.
 KINDS = ("parameter", "exp_avg", "exp_avg_sq")  # of tensors that have a number for each parameter
-
 
 STACKED = 3  # axes of a stacked layer at least; one of a single network has at most two
 

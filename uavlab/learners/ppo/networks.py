@@ -41,7 +41,6 @@ class TeamOnVectors:
     central: bool  # whether critics observe all agents; otherwise one agent
 
     def __post_init__(self) -> None:
-        """Create the networks."""
         _create_networks(self)
 
     @property
@@ -59,7 +58,6 @@ class TeamOnVectors:
 
     @property
     def seen(self) -> int:
-        """Input features of a critic."""
         return self.obs * (len(self.networks) if self.central else 1)
 
     def initial(self, inputs: Scale, rng: Streams) -> tuple[Float[Tensor, "R K P"], Float[Tensor, "R C Q"]]:
@@ -76,14 +74,12 @@ class TeamOnVectors:
         )
 
     def critic_inputs(self, obs: Tensor | ChoiceObs) -> Float[Tensor, "*lead C I"]:
-        """Return what each evaluated critic observes."""
         seen = features_of(obs)
         if not self.central:
             return seen
         return seen.flatten(-2)[..., None, :].expand(*seen.shape[:-2], len(self.evaluated), -1)
 
     def by_agent(self, values: Float[Tensor, "R N C"]) -> Float[Tensor, "R N A"]:
-        """Return the value of each agent from those of the evaluated critics."""
         if self.critics == self.evaluated:
             return values
         return of_agents(values.transpose(1, 2), self.critics).transpose(1, 2)
@@ -102,16 +98,13 @@ class VectorTeam(TeamOnVectors):
         return StackedMLP(self.seen, self.hidden, 1)
 
     def act(self, theta: Float[Tensor, "G P"], obs: Tensor | ChoiceObs) -> Float[Tensor, "R N A E"]:
-        """Evaluate the actor of each agent."""
         return self._evaluate(self.actor_net, theta, self.networks, features_of(obs))
 
     def act_in_turn(self, theta: Float[Tensor, "G P"], obs: Tensor | ChoiceObs) -> Float[Tensor, "R N A E"]:
-        """Evaluate the actor of one agent after the other."""
         agents = zip(features_of(obs).split(1, 2), self.networks, strict=True)
         return torch.cat([self._evaluate(self.actor_net, theta, (network,), own) for own, network in agents], 2)
 
     def value(self, theta: Float[Tensor, "G Q"], obs: Tensor | ChoiceObs) -> Float[Tensor, "R N A"]:
-        """Evaluate the critic of each agent."""
         return self.by_agent(self._evaluate(self.critic_net, theta, self.evaluated, self.critic_inputs(obs))[..., 0])
 
     def _evaluate(self, net: StackedMLP, theta: Tensor, networks: tuple[int, ...], x: Tensor) -> Tensor:
@@ -147,10 +140,7 @@ class EntityTeam(VectorTeam):
 
 @dataclass(frozen=True)
 class MapTeam:
-    """Networks of a team that observes maps, alone or beside features; all agents share one actor and one critic.
-
-    Actors see an agent's own maps and features.
-    """
+    """Networks of a team that observes maps, alone or beside features; all agents share one actor and one critic."""
 
     spec: EnvSpec
     width: int  # channels of each convolution
@@ -159,17 +149,14 @@ class MapTeam:
     central: bool  # whether the critic also observes the team's maps, and the features of all agents
 
     def __post_init__(self) -> None:
-        """Create the networks."""
         _create_networks(self)
 
     @property
     def networks(self) -> tuple[int, ...]:
-        """Index of each agent's actor."""
         return (0,) * self.spec.agents
 
     @property
     def critics(self) -> tuple[int, ...]:
-        """Index of each agent's critic."""
         return self.networks
 
     @cached_property
@@ -198,17 +185,14 @@ class MapTeam:
         )
 
     def act(self, theta: Float[Tensor, "R P"], obs: MapObs) -> Float[Tensor, "R N A E"]:
-        """Evaluate the actor for each agent."""
         return self._evaluate(self.actor_net, theta, obs.maps, obs.features)
 
     def act_in_turn(self, theta: Float[Tensor, "R P"], obs: MapObs) -> Float[Tensor, "R N A E"]:
-        """Evaluate the actor for one agent after the other."""
         maps = obs.maps.unbind(2)
         features = len(maps) * (None,) if obs.features is None else obs.features.unbind(2)
         return torch.stack([self.actor_net(theta, *own) for own in zip(maps, features, strict=True)], 2)
 
     def value(self, theta: Float[Tensor, "R Q"], obs: MapObs) -> Float[Tensor, "R N A"]:
-        """Evaluate the critic for each agent."""
         maps, features = obs.maps, obs.features
         if self.central and obs.team is not None:
             team = obs.team[:, :, None].expand(-1, -1, maps.shape[2], -1, -1, -1)
@@ -271,13 +255,11 @@ class RecurrentTeam(TeamOnVectors):
         return StackedGRU(self.seen, self.hidden, self.memory, 1)
 
     def act(self, theta: Float[Tensor, "G P"], steps: Sequences) -> Float[Tensor, "R N A E"]:
-        """Evaluate the actor of each agent."""
         seen = features_of(steps.obs)
         out, _ = self._unroll(self.actor_net, theta, self.networks, seen, steps.memory.actor, steps.fresh)
         return out.flatten(1, 2)
 
     def value(self, theta: Float[Tensor, "G Q"], steps: Sequences) -> Float[Tensor, "R N A"]:
-        """Evaluate the critic of each agent."""
         seen = self.critic_inputs(steps.obs)
         out, _ = self._unroll(self.critic_net, theta, self.evaluated, seen, steps.memory.critic, steps.fresh)
         return self.by_agent(out[..., 0].flatten(1, 2))
@@ -285,10 +267,7 @@ class RecurrentTeam(TeamOnVectors):
     def values(
         self, theta: Float[Tensor, "G Q"], steps: Sequences, next_obs: Any, ended: Bool[Tensor, "R W T A"]
     ) -> tuple[Float[Tensor, "R N A"], Float[Tensor, "R N A"], Float[Tensor, "R W C M"]]:
-        """Return the values before and after each step, and what critics remember after the last one.
-
-        The value after a step has the memory of that step, also where its world is replaced.
-        """
+        """Return values before and after each step, also where a world is replaced, and critics' memory at the end."""
         seen, ahead = (self.critic_inputs(obs) for obs in (steps.obs, next_obs))
         out, states = self._unroll(self.critic_net, theta, self.evaluated, seen, steps.memory.critic, steps.fresh)
         each = states.flatten(1, 2), None  # every step is a row, and takes one more
@@ -337,12 +316,10 @@ class TeamMemoryPolicy:
     units: int  # of an agent's memory (M)
 
     def initial(self, runs: int, worlds: int) -> Float[Tensor, "R W A M"]:
-        """Return the memory at the start of an episode."""
         return self.theta.new_zeros(runs, worlds, self.agents, self.units)
 
     @torch.no_grad()
     def __call__(
         self, obs: Any, noise: Tensor | None, memory: Float[Tensor, "R W A M"]
     ) -> tuple[Tensor, Float[Tensor, "R W A M"]]:
-        """Return the actions of all agents, and their memory after them."""
         return self.function(obs, noise, memory)

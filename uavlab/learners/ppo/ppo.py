@@ -62,9 +62,8 @@ from uavlab.ops.action_sampling import (
     squashed_log_prob,
     without_padding,
 )
-from uavlab.ops.minibatches import minibatches
 from uavlab.ops.returns import generalized_advantages
-from uavlab.ops.schedules import linear
+from uavlab.ops.schedules import linear, minibatches
 from uavlab.runtime.grad_step import Rows
 from uavlab.runtime.oom_retry import require_memory
 from uavlab.runtime.ranks import ALONE, Ranks
@@ -225,31 +224,21 @@ def split_gaussian(config: MAPPOConfig, out: Float[Tensor, "*lead E"]) -> tuple[
 
 
 def choose_actions(
-    team: VectorTeam | MapTeam,
+    team: Team,
     config: MAPPOConfig,
     theta: Tensor,
     obs: Any,
     noise: Tensor | None,
     one_by_one: bool,
     padding: Bool[Tensor, "A D"] | None = None,
-) -> Tensor:
-    """Sample the actions of all agents; without ``noise`` return means, or the most probable moves."""
-    return sample_actions(config, (team.act_in_turn if one_by_one else team.act)(theta, obs), obs, noise, padding)
-
-
-def act_with_memory(
-    team: RecurrentTeam,
-    config: MAPPOConfig,
-    theta: Tensor,
-    obs: Any,
-    noise: Tensor | None,
-    memory: Float[Tensor, "R N A M"],
-    one_by_one: bool,
-    padding: Bool[Tensor, "A D"] | None = None,
-) -> tuple[Tensor, Float[Tensor, "R N A M"]]:
-    """Sample the actions of all agents as ``choose_actions`` does; return their memory, too."""
-    out, memory = team.act_once(theta, obs, memory, one_by_one)
-    return sample_actions(config, out, obs, noise, padding), memory
+    memory: Any = None,  # Float[Tensor, "R N A M"] of a team that has one
+) -> Any:
+    """Sample the actions of all agents as ``sample_actions`` does; of a team with memory return its memory, too."""
+    if isinstance(team, RecurrentTeam):
+        out, memory = team.act_once(theta, obs, memory, one_by_one)
+        return sample_actions(config, out, obs, noise, padding), memory
+    out = team.act_in_turn(theta, obs) if one_by_one else team.act(theta, obs)
+    return sample_actions(config, out, obs, noise, padding)
 
 
 def sample_actions(
@@ -276,11 +265,11 @@ def make_policy(
     padding: Bool[Tensor, "A D"] | None,
     one_by_one: bool = False,
 ) -> Policy:
-    """Return the policy of a team that acts by ``function``: ``choose_actions``, or ``act_with_memory``."""
+    """Return the policy of a team that acts by ``function``, such as ``choose_actions``."""
 
     @torch.no_grad()
     def act(obs: Any, noise: Tensor | None, *memory: Tensor) -> Any:
-        return function(team, config, theta, obs, noise, *memory, one_by_one, padding)
+        return function(team, config, theta, obs, noise, one_by_one, padding, *memory)
 
     if isinstance(team, RecurrentTeam):
         return TeamMemoryPolicy(act, theta, len(team.networks), team.memory)
@@ -357,10 +346,7 @@ Order = Int[Tensor, "R epochs rows"]
 
 @tensors
 class Samples:
-    """Rows of a batch, each a step of one team; weights (``row_weights``) are 0 after an agent's task.
-
-    With memory, rows are worlds, and each holds T steps (R W T A).
-    """
+    """Rows of a batch: a step of one team, or with memory T steps of a world; weights are 0 after an agent's task."""
 
     obs: Any  # Float[Tensor, "R N A O"] | ChoiceObs | MapObs | Sequences
     action: Float[Tensor, "R N A D"] | Int[Tensor, "R N A"]
@@ -372,10 +358,7 @@ class Samples:
 
 
 def entropy_range(config: MAPPOConfig, spec: EnvSpec) -> Range:
-    """Return the range of an agent's entropy: of moves, or of Gaussians before squashing, whose width is bounded.
-
-    Of agents with different numbers of action dimensions, it is the range of the mean over actors.
-    """
+    """Return the range of an agent's entropy, a mean over actors: of moves, or of Gaussians before squashing."""
     if spec.choices:
         return move_range(spec)
     own = fmean(dict(zip(make_team(config, spec, spec).networks, own_actions(spec), strict=True)).values())
@@ -413,11 +396,7 @@ def learner_bytes(config: Settings) -> int:
 
 
 class PPO(Learner):
-    """A learner over R runs; its state is two matrices with a row for each network, two Adams, moments and a count.
-
-    With memory its state also holds what critics remember of the W worlds before the next batch, and with ``noisy`` the
-    noise with which the next batch is collected.
-    """
+    """A learner over R runs; its state is two matrices with a row for each network, two Adams, moments and a count."""
 
     local = ("critic_memory",)
     settings: ClassVar[type[MAPPOConfig]] = MAPPOConfig
@@ -438,7 +417,7 @@ class PPO(Learner):
     def load_policy(cls, hyper: Any, trained: Any, spec: Any, parameters: Float[Tensor, "R K P"]) -> Policy:
         team, theta = make_team(hyper, trained, spec), parameters.flatten(0, 1)
         padding = padded_actions(spec, parameters.device)
-        return make_policy(act_with_memory if hyper.memory else choose_actions, team, hyper, theta, padding)
+        return make_policy(choose_actions, team, hyper, theta, padding)
 
     @classmethod
     def unsupported(cls, spec: Any) -> str | None:
@@ -479,17 +458,14 @@ class PPO(Learner):
         self.count = torch.zeros((), dtype=torch.int64, device=rng.device)  # updates made
         if isinstance(self.team, RecurrentTeam):
             self.critic_memory = actor.new_zeros(self.runs, worlds, len(self.team.evaluated), config.memory)
-        self._act: Callable[..., Any] = rt.kernel(act_with_memory if config.memory else choose_actions, "act")
+        self._act: Callable[..., Any] = rt.kernel(choose_actions, "act")
         self._targets = rt.kernel(self.targets, "targets")
         self._critic_loss = rt.kernel(self.critic_loss, "critic_loss", part=True)
         self._actor_loss = rt.kernel(self.actor_loss, "actor_loss", part=True)
         self._step = rt.update(self._take_steps, "ppo")
 
     def policy(self, spec: EnvSpec, explore: bool = False) -> Policy:
-        """Return the policy in training, for a team of any size; it is stochastic with or without ``explore``.
-
-        With ``noisy``, only the one that explores has noise on its weights.
-        """
+        """Return the policy in training, for a team of any size; noise on weights is for the one that explores."""
         team = make_team(self.config, self.spec, spec)
         padding = padded_actions(spec, self.count.device)
         act, theta = self._act, self._mean_actor
@@ -498,7 +474,6 @@ class PPO(Learner):
         return make_policy(act, team, self.config, theta, padding, self.acting == "loop")
 
     def parameters(self) -> Float[Tensor, "R K P"]:
-        """Return a copy of the actors' parameters."""
         return self._mean_actor.clone().unflatten(0, (self.runs, -1))
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
@@ -514,7 +489,6 @@ class PPO(Learner):
         return (order, self._draw_noise(rng)) if self.config.noisy else order
 
     def update(self, batch: Batch, noise: Order | tuple[Order, Tensor]) -> Update:
-        """Train on T steps of all worlds, ``epochs`` times each."""
         config = self.config
         order, *following = noise if isinstance(noise, tuple) else (noise,)
         own = [self.noise] if config.noisy else []  # of this batch
@@ -526,9 +500,9 @@ class PPO(Learner):
             for name in ("mean", "square", "weight"):
                 getattr(self, name).copy_(getattr(moments, name))
             if self.actor.rate is not None and config.lr_to is not None:
-                self.actor.rate.copy_(linear(self.count, config.lr_to, config.lr_updates))  # shared with the critics
-            progress = (self.count / config.entropy_updates).clamp_max(1).to(samples.target.dtype)
-            entropy = config.entropy + (config.entropy_to - config.entropy) * progress
+                self.actor.rate.copy_(linear(self.count, 1, config.lr_to, config.lr_updates))  # shared with the critics
+            count = self.count.to(samples.target.dtype)
+            entropy = linear(count, config.entropy, config.entropy_to, config.entropy_updates)
         going = torch.ones(self.runs, len(set(self.team.networks)), dtype=torch.bool, device=order.device)
         steps, taken = [], []
         for part in minibatches(samples, order, config.minibatches):

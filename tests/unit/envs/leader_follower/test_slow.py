@@ -12,9 +12,7 @@ from tests.support.fixtures_config import TINY
 from uavlab.core.registry import ENVIRONMENTS
 from uavlab.core.types import Transition, leaves
 from uavlab.envs.autoreset import advance, make_pool, start_worlds
-from uavlab.envs.leader_follower import slow
-from uavlab.envs.leader_follower.env import LeaderFollower
-from uavlab.envs.leader_follower.slow import SlowLeaderFollower
+from uavlab.envs.leader_follower.env import LeaderFollower, SlowLeaderFollower, rank, waits
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
 from uavlab.runtime import wrappers
@@ -72,7 +70,7 @@ def test_random_pauses_have_their_mean_and_change_no_result(naps: list[float]) -
 
 
 def test_each_rank_waits_in_its_own_way(naps: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    slow.waits.cache_clear()
+    waits.cache_clear()
     env = SlowLeaderFollower(step_ms=1.0, pause_ms=1.0, rank_ms=10.0)
     state = env.initial(torch.rand(1, env.spec.initial_noise))
     for text in ("0", "2", "0", "x"):
@@ -82,7 +80,7 @@ def test_each_rank_waits_in_its_own_way(naps: list[float], monkeypatch: pytest.M
     assert naps[:2] == [pytest.approx((1 + draws[0]) / 1e3), pytest.approx((21 + draws[1]) / 1e3)]
     assert draws[0] != draws[1]
     assert naps[2] != naps[0]  # the next draw of the same rank
-    assert slow.rank() == 0  # what is no number counts as no rank
+    assert rank() == 0  # what is no number counts as no rank
 
 
 def test_it_is_the_same_task_with_more_settings() -> None:

@@ -7,7 +7,7 @@ from tests.support.fixtures_mapping import TINY_MISSION, start_missions
 from tests.unit.lab.plots.test_leader_follower import FOUR, fly_straight
 from uavlab.core.errors import ConfigError
 from uavlab.core.registry import SCENES, scene
-from uavlab.envs.leader_follower.slow import SlowLeaderFollower
+from uavlab.envs.leader_follower.env import SlowLeaderFollower
 from uavlab_lab.plots import flight, mapping
 
 

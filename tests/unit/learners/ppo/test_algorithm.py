@@ -28,7 +28,7 @@ from uavlab.learners.ppo.ppo import (
 )
 from uavlab.nets.attention import LARGE, StackedAttention
 from uavlab.nets.mlp import of_agents
-from uavlab.ops.minibatches import minibatches
+from uavlab.ops.schedules import minibatches
 from uavlab.runtime.grad_step import ADAM_EPS, adam_factors
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import Toggles
