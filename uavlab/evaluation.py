@@ -141,17 +141,6 @@ def episodes(
     return {name: value.view(len(rng.seeds), count) for name, value in sums.items()}
 
 
-def curves(
-    env: Env, policy: Policy | Planner, rng: Streams, count: int, mean_action: bool = False, stream: str = "evaluate"
-) -> dict[str, Float[Tensor, "R E T"]]:
-    """Return the environment's metrics of each episode after every step, constant after its end."""
-    history: dict[str, list[Tensor]] = {metric.name: [] for metric in env.metrics}
-    for metrics, live, _ in simulate(env, policy, rng, count, mean_action, stream):
-        for name, values in history.items():
-            values.append(torch.where(live, metrics[name], values[-1]) if values else metrics[name])
-    return {name: torch.stack(values, -1).unflatten(0, (len(rng.seeds), count)) for name, values in history.items()}
-
-
 @dataclass(frozen=True)
 class Interval:
     """A mean with its 95 % interval."""

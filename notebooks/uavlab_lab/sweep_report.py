@@ -9,10 +9,11 @@ from typing import Any
 import plotly.graph_objects as go
 
 from uavlab.core.installation import program
-from uavlab.core.statistics import ends_text, profile, rescale
+from uavlab.core.statistics import ends_text, rescale
 from uavlab.experiment.names import trust_option
 from uavlab.sweeps.driver import TRIALS, Row
 from uavlab.sweeps.table import ALL, Summary, SweepTable, settings_text
+from uavlab_lab.intervals import profile
 from uavlab_lab.page import Page
 from uavlab_lab.plots.charts import Table, list_downwards
 from uavlab_lab.plots.style import add_curve, blank, in_lines, pen, plain, short

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from uavlab.core.rng import Streams
 from uavlab.core.types import EnvSpec, Metric, tensors
-from uavlab.evaluation import CHECK_STEPS, COMMON, Planner, curves, episodes, interval, summary
+from uavlab.evaluation import CHECK_STEPS, COMMON, Planner, episodes, interval, summary
+from uavlab_lab.lessons.mapping import curves
 
 SEEDS, COUNT = (3, 8), 40
 

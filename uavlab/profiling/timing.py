@@ -95,14 +95,3 @@ def ratio(slow: Sequence[float], fast: Sequence[float], name: str = "median") ->
     few = len(ratios) < ENOUGH
     ends = (np.median(ratios), ratios.min(), ratios.max()) if few else interval(ratios, np.median)
     return {key: round(float(value), 4) for key, value in zip((name, "low", "high"), ends, strict=True)}
-
-
-def break_even_calls(slow: Mapping[str, Any], fast: Mapping[str, Any]) -> int | None:
-    """Return the number of calls after which a longer warm-up pays off: 0 if it is not longer, None if it never does.
-
-    Both have the time of a call (``ms``) and of the first one (``first_call_s``); the second is the one that warms up.
-    """
-    warm_up, gain = 1e3 * (fast["first_call_s"] - slow["first_call_s"]), slow["ms"] - fast["ms"]
-    if warm_up <= 0:
-        return 0
-    return math.ceil(warm_up / gain) if gain > 0 else None

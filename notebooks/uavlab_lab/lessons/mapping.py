@@ -14,16 +14,17 @@ from torch import Tensor
 from uavlab.core.errors import ConfigError
 from uavlab.core.extras import require
 from uavlab.core.installation import ROOT
+from uavlab.core.protocols import Env, Policy
 from uavlab.core.registry import ENVIRONMENTS
 from uavlab.core.rng import Streams
-from uavlab.core.statistics import nested_bands
 from uavlab.envs.mapping.env import Mapping
 from uavlab.envs.mapping.numpy_reference import area_resize
-from uavlab.evaluation import Planner, curves
+from uavlab.evaluation import Planner, simulate
 from uavlab.experiment import policy
 from uavlab.experiment.config import Device
 from uavlab.experiment.policy import TrainedPolicy
 from uavlab.ops import belief_maps
+from uavlab_lab.intervals import nested_bands
 from uavlab_lab.plots.style import add_curve, blank, color, pen, whiskers
 
 TEAM = ROOT / "figures" / "mapping"
@@ -45,6 +46,17 @@ def load_team(run: str, device: Device) -> TrainedPolicy:
     if not isinstance(trained.config.env, Mapping):
         raise ConfigError(f"{run}: a run of {trained.config.preset}; expected one that maps, of mapping_quick say.")
     return trained
+
+
+def curves(
+    env: Env, policy: Policy | Planner, rng: Streams, count: int, mean_action: bool = False, stream: str = "evaluate"
+) -> dict[str, Float[Tensor, "R E T"]]:
+    """Return the environment's metrics of each episode after every step, constant after its end."""
+    history: dict[str, list[Tensor]] = {metric.name: [] for metric in env.metrics}
+    for metrics, live, _ in simulate(env, policy, rng, count, mean_action, stream):
+        for name, values in history.items():
+            values.append(torch.where(live, metrics[name], values[-1]) if values else metrics[name])
+    return {name: torch.stack(values, -1).unflatten(0, (len(rng.seeds), count)) for name, values in history.items()}
 
 
 def scores_by_policy(

@@ -216,3 +216,14 @@ def rates(seconds: Mapping[str, list[float]], windows: int) -> dict[str, Any]:
     counts = {"loader": IN_A_ROW * windows, "model": windows, "both": windows}
     paces = {part: round(count / median(seconds[part])) for part, count in counts.items()}
     return {**paces, **ratio(seconds["model"], seconds["both"], "of_model")}
+
+
+def break_even_calls(slow: Mapping[str, Any], fast: Mapping[str, Any]) -> int | None:
+    """Return the number of calls after which a longer warm-up pays off: 0 if it is not longer, None if it never does.
+
+    Both have the time of a call (``ms``) and of the first one (``first_call_s``); the second is the one that warms up.
+    """
+    warm_up, gain = 1e3 * (fast["first_call_s"] - slow["first_call_s"]), slow["ms"] - fast["ms"]
+    if warm_up <= 0:
+        return 0
+    return math.ceil(warm_up / gain) if gain > 0 else None

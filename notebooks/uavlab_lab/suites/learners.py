@@ -11,13 +11,13 @@ from typing import Any
 
 from uavlab.benchmarks import Option, Record, suite
 from uavlab.core.registry import ENVIRONMENTS
-from uavlab.core.statistics import way
 from uavlab.core.text import require_known
 from uavlab.evaluation import EPISODES
 from uavlab.experiment import build, scores
 from uavlab.experiment.config import Config, Device, configure
 from uavlab.experiment.names import presets
 from uavlab.experiment.run import Run
+from uavlab_lab.intervals import way
 from uavlab_lab.study import (
     NOTHING,
     SEED,

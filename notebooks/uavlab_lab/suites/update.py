@@ -19,12 +19,12 @@ from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, Device, RunConfig, configure
 from uavlab.profiling.roofline import ceilings, count_work
-from uavlab.profiling.timing import break_even_calls, median, ratio, time_in_turn
+from uavlab.profiling.timing import median, ratio, time_in_turn
 from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import EAGER, Toggles, as_dict, with_toggles
 from uavlab.storage.machine import usable_cores
 from uavlab.training import make_cycle
-from uavlab_lab.measure.compare import Call, Row, Settings, compare, compare_calls, prepare
+from uavlab_lab.measure.compare import Call, Row, Settings, break_even_calls, compare, compare_calls, prepare
 
 ORIGINAL_MS = {2: 16.6, 4: 36.2, 8: 89.0}
 """Milliseconds per update of a fork of the published program by number of agents, once on another machine."""

@@ -20,11 +20,11 @@ from uavlab.core.statistics import (
     difference,
     interquartile_mean,
     method,
-    profile,
     resample,
     rescale,
     summarize,
 )
+from uavlab_lab.intervals import profile
 
 
 @pytest.mark.parametrize(

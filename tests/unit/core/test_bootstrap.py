@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from uavlab.core.statistics import DRAWS, ENDS, beta_quantile, ends_text, interval, nested_bands, share, student, way
+from uavlab.core.statistics import DRAWS, ENDS, beta_quantile, ends_text, interval, share, student
+from uavlab_lab.intervals import nested_bands, way
 
 
 def nested_interval(table: np.ndarray) -> tuple[float, float, float]:

@@ -9,10 +9,10 @@ from tests.support.fixtures_config import sizes, tiny
 from tests.support.fixtures_mapping import SMALL as SMALL_MISSION
 from tests.support.fixtures_mapping import TINY_MISSION
 from uavlab.core.errors import ConfigError
-from uavlab.core.statistics import nested_bands
 from uavlab.experiment import policy
 from uavlab.experiment.config import configure
 from uavlab.experiment.run import Run
+from uavlab_lab.intervals import nested_bands
 from uavlab_lab.lessons import mapping
 
 CPU = torch.device("cpu")

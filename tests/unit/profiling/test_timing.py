@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from uavlab.profiling import timing
-from uavlab.profiling.timing import best_time, break_even_calls, median, ratio, time_call, time_in_turn, time_steps
+from uavlab.profiling.timing import best_time, median, ratio, time_call, time_in_turn, time_steps
+from uavlab_lab.measure.compare import break_even_calls
 
 CPU = torch.device("cpu")
 SLOW = {"ms": 3.0, "first_call_s": 0.5}

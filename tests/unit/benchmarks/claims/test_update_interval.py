@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.benchmarks.claims.test_measures import TINY
 from uavlab.core.errors import ResourceError
-from uavlab.envs.leader_follower import slow
+from uavlab.envs.leader_follower import env as slow
 from uavlab_lab.claims import update_interval
 from uavlab_lab.claims.ledger import select
 from uavlab_lab.claims.measures import Bench, NotTestable, Setting
