@@ -344,10 +344,10 @@ def trial(folder: Path, request: str) -> Record:
     """Train a trial of a sweep in FOLDER; REQUEST describes it as JSON, and the end of standard input stops it."""
     from uavlab.sweeps.driver import parse_request, run_trial, watch_input
 
-    (own, episodes), stop = parse_request(request), Event()
+    (described, episodes), stop = parse_request(request), Event()
     watch_input(stop.set)
     with graceful_stop(stop.set):
-        result = run_trial(folder, own, episodes, stop) or {"status": "interrupted"}
+        result = run_trial(folder, described, episodes, stop) or {"status": "interrupted"}
     echo(one_line(f"{folder}: {result['status']} {result.get('reason', '')}").strip())
     return result
 

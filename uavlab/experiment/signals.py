@@ -31,7 +31,7 @@ def graceful_stop(stop: Callable[[], None], end: Callable[[int], Any] = sys.exit
     def handler(number: int, frame: FrameType | None) -> None:
         received.append(number)
         if len(received) > 1:
-            os.write(2, b"\nended at once; the last checkpoint stands\n")
+            os.write(2, b"\nended at once; what was saved stands\n")
             end(128 + number)
         stop()
 

@@ -25,6 +25,7 @@ from torch.utils.checkpoint import checkpoint
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"  # names the folder of compiled code
 OURS = "uavlab-compiled"  # a folder of this name, and the file in it without which nothing in a folder is removed
 MUTEX = "mutex"
+WAIT_S = 60.0  # until code is compiled without a marker, because a process that holds the mutex is suspended
 MARKERS, LOCKS = "compiling", "locks"  # folders of this module, and of torch's own locks
 
 
@@ -119,9 +120,22 @@ def _unmark(marker: BinaryIO | None, whole: bool) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
+    deadline = time.monotonic() + WAIT_S
     with (folder / MUTEX).open("ab") as mutex:
-        fcntl.flock(mutex, fcntl.LOCK_EX)
+        while not _locks(mutex):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{folder}: another process holds the mutex")
+            time.sleep(0.01)
         yield
+
+
+def _locks(file: BinaryIO) -> bool:
+    """Lock a file until it is closed; return whether nobody else had locked it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _remove_unfinished(folder: Path) -> None:
@@ -140,12 +154,8 @@ def _remove_unfinished(folder: Path) -> None:
 
 def _is_left(marker: Path) -> bool:
     """Return whether the process of a marker has ended, or its compilation has failed."""
-    with marker.open("rb") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return True
+    with marker.open("rb") as file:
+        return _locks(file)
 
 
 F = TypeVar("F", bound=Callable)

@@ -1,5 +1,6 @@
 """What a killed process left of compiled code is removed, and nothing else."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -62,6 +63,16 @@ def test_a_compilation_that_fails_leaves_nothing(folder: Path) -> None:
         interrupt()
     with compilation():
         assert names(folder) == {"ab/one.so", "two.py"}
+
+
+def test_a_suspended_process_does_not_keep_others_from_compiling(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wrappers, "WAIT_S", 0.1)
+    with (folder / wrappers.MUTEX).open("ab") as suspended:
+        fcntl.flock(suspended, fcntl.LOCK_EX)
+        with compilation():
+            assert [*(folder / MARKERS).iterdir()] == []
+    with compilation():
+        assert len([*(folder / MARKERS).iterdir()]) == 1
 
 
 def test_files_of_compilations_that_go_on_are_left_alone(folder: Path) -> None:

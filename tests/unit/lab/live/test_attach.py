@@ -10,7 +10,7 @@ import pytest
 from tests.support.live_runs import PATIENCE, drift, failing, step, wait_for, watch_threads
 from tests.support.registries import registered_outside
 from uavlab.experiment.run import Run
-from uavlab_lab.live import trainer as trainer
+from uavlab_lab.live import trainer
 from uavlab_lab.live.trainer import Trainer, trainer_in, trainer_of
 
 SHORT = 0.05  # s; for what must not happen meanwhile

@@ -10,17 +10,15 @@ from tests.support.live_events import Twice, play
 from tests.support.live_runs import watch_threads
 from tests.support.registries import registered_outside
 from uavlab.experiment.run import Run
-from uavlab_lab.live import panel, pictures
-from uavlab_lab.live import trainer as comparison
-from uavlab_lab.live import trainer as trainer
+from uavlab_lab.live import panel, pictures, trainer
 
 SEQUENCES, EVENTS = 20, 4
 
 
 @pytest.fixture(autouse=True)
 def quick_slices(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(comparison, "SLICE", 1e-9)
-    monkeypatch.setattr(comparison, "EVERY", 0.01)
+    monkeypatch.setattr(trainer, "SLICE", 1e-9)
+    monkeypatch.setattr(trainer, "EVERY", 0.01)
     monkeypatch.setattr(panel, "display", lambda *args, **options: SimpleNamespace(update=lambda copy: None))
     with registered_outside():
         yield
