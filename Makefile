@@ -1,7 +1,8 @@
 # Every command first sees to the set-up that it needs. GNU make 3.81 and a POSIX shell suffice.
 PYTHON ?= python3
 BIN := .venv/bin
-CASES := -m "not soak" -n 2 --dist loadfile --nbval
+HANGS := -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
+CASES := -m "not soak" -n 2 --dist loadfile --nbval $(HANGS)
 .DEFAULT_GOAL := help
 .PHONY: help setup tour test proofs lab book nbval-twice soak clean
 

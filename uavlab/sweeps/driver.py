@@ -52,6 +52,7 @@ FINAL = ("complete", "diverged")  # results that the same trial would have again
 MOST_KILLS = 5  # processes of a trial in a row that end without a result and without a further checkpoint
 POLL = 0.1  # s between looks at a process
 WAIT = 120  # s until an earlier process of a trial, which was asked to stop, has ended
+WAKE_S = 1.0  # between looks at signals: one that another thread caught does not wake the main thread
 LIMIT = 300  # characters of a reason
 EPISODES_SEED = 0
 RAY = {
@@ -129,7 +130,7 @@ def run_sweep(
                         number += 1
                 if not waiting:
                     return
-                for done in wait(waiting, return_when=FIRST_COMPLETED).done:
+                for done in wait(waiting, WAKE_S, FIRST_COMPLETED).done:
                     at, trial, group, take = waiting.pop(done)
                     yield row_of(at, trial, done.result())
                     if not any(other in waiting for other in group):
