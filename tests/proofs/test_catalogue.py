@@ -1,58 +1,27 @@
-"""Every row of the catalogue ends as it says, in one line, and processes end with their codes on odd machines."""
+"""Rows of the catalogue that need a process end as they say, and processes end with their codes on odd machines."""
 
 import json
 import os
 import resource
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.support import bad_inputs
 from tests.support.bad_inputs import Row
-from tests.support.catalogue import ROWS, UAVLAB, differences, listing, prepare, run_row
+from tests.support.catalogue import ROWS, UAVLAB, check_row, complete_run, here
 from tests.support.cli_runner import SETTINGS
-from tests.support.fixtures_config import train_tiny
-from tests.support.registries import registered
 
-PASSED: set[str] = set()  # rows that ended as they say
+__all__ = ["complete_run", "here"]  # fixtures
 
 
-@pytest.fixture(scope="module")
-def complete_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a complete run with one checkpoint."""
-    folder = tmp_path_factory.mktemp("runs") / "complete"
-    train_tiny(folder, keep=1)
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """Work in a folder of the test's own, on a machine without a GPU, and forget what a row registers."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+@pytest.mark.parametrize("row", [row for row in ROWS if row.alone], ids=lambda row: row.id)
+def test_each_row_ends_as_it_says(row: Row, monkeypatch: pytest.MonkeyPatch, complete_run: Path) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))  # processes import environments of tests
-    with registered():
-        yield
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
-def test_each_row_ends_as_it_says(
-    row: Row, monkeypatch: pytest.MonkeyPatch, complete_run: Path, proof: Callable[[str, str], None]
-) -> None:
-    for name, value in row.env.items():
-        monkeypatch.setenv(name, value)
-    prepare(row, complete_run)
-    before = listing()
-    assert differences(row, run_row(row)) == []
-    assert listing() == before
-    PASSED.add(row.id)
-    kinds = {name.split()[0] for name in PASSED}
-    proof("bad input", f"{len(PASSED)} rows of {len(kinds)} kinds, each one whole line and nothing written")
+    check_row(row, monkeypatch, complete_run)
 
 
 def test_threads_are_checked_before_torch_is_there() -> None:

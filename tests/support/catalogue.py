@@ -6,11 +6,17 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
+import torch
 
 from tests.support import bad_curricula, bad_environments, bad_inputs, bad_logs, bad_sweeps, tampered_runs
 from tests.support.bad_inputs import Row
 from tests.support.cli_runner import Result, uavlab
+from tests.support.fixtures_config import train_tiny
+from tests.support.registries import registered
 
 ROWS = (
     *(*bad_inputs.ROWS, *bad_curricula.ROWS, *bad_environments.ROWS, *tampered_runs.ROWS, *bad_logs.ROWS),
@@ -20,6 +26,34 @@ UAVLAB = [sys.executable, "-m", "uavlab"]
 KINDS = {0: "", 2: "ConfigError: ", 3: "FileError: ", 5: "ResourceError: "}
 READ = re.compile(r"^read .*\n")  # what was read of an external environment, which stands before an error
 NEVER = ("Traceback", "KeyError", "NoneType", "\x1b")
+
+
+@pytest.fixture(scope="module")
+def complete_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a complete run with one checkpoint."""
+    folder = tmp_path_factory.mktemp("runs") / "complete"
+    train_tiny(folder, keep=1)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Work in a folder of the test's own, on a machine without a GPU, and forget what a row registers."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with registered():
+        yield
+
+
+def check_row(row: Row, monkeypatch: pytest.MonkeyPatch, complete_run: Path) -> None:
+    """Run a row in the working folder; it must end as it says, and write nothing."""
+    for name, value in row.env.items():
+        monkeypatch.setenv(name, value)
+    prepare(row, complete_run)
+    before = listing()
+    assert differences(row, run_row(row)) == []
+    assert listing() == before
 
 
 def prepare(row: Row, complete_run: Path) -> None:
