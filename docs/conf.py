@@ -13,7 +13,7 @@ version = release = __version__
 
 # The root of the repository is the source, so that a link leads to the same page here and in the repository.
 root_doc = "README"
-include_patterns = ["*.md", "docs/*.md", "figures/*.md", "notebooks/*.ipynb"]
+include_patterns = ["*.md", "docs/*.md", "docs/decisions/*.md", "figures/*.md", "notebooks/*.ipynb"]
 exclude_patterns = [".*", "build", "figures/*/**", "runs", "tests", "tools", "uavlab", "notebooks/uavlab_lab"]
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "tools.book.extension"]
 

@@ -12,7 +12,7 @@ from uavlab.cli import cli
 from uavlab.experiment.names import presets
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "figures" / "README.md"])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "figures" / "README.md"])
 NOTEBOOKS = sorted(ROOT.glob("notebooks/*.ipynb"))
 LINK = re.compile(r"\]\((?!https?:|attachment:)([^)\s]*)\)")
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)

@@ -11,17 +11,18 @@ import click
 import uavlab
 from uavlab.cli import cli
 
-PARTS = {"Notebooks": ["notebooks/*.ipynb"], "Guides": ["docs/*.md"], "Project": ["*.md", "figures/*.md"]}
+PARTS = {
+    "Notebooks": ["notebooks/*.ipynb"],
+    "Guides": ["docs/*.md"],
+    "Project": ["*.md", "figures/*.md"],
+    "Decisions": ["docs/decisions/*.md"],
+}
 """The parts of the book, with patterns of their files."""
 
 MORE = {
     "Pictures": tuple(f"uavlab_lab.plots.{name}" for name in ("flight.add_frames", "views.views", "beside.beside")),
     "Types in signatures": (
-        *(
-            "uavlab.experiment.run_state.Progress",
-            "uavlab.experiment.names.Preset",
-            "uavlab.benchmarks.Option",
-        ),
+        *("uavlab.experiment.run_state.Progress", "uavlab.experiment.names.Preset", "uavlab.benchmarks.Option"),
         *("uavlab.runtime.toggles.Toggles", "uavlab.runtime.grad_step.GradientStep"),
         *("uavlab.core.protocols.RecurrentPolicy", "uavlab.core.portable.Portable", "uavlab.core.symptoms.Symptoms"),
         *("uavlab.testing.EnvReport", "uavlab.testing.LearnerReport"),

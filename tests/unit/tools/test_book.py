@@ -1,6 +1,7 @@
 """The book takes pages, names and commands from the repository, and its links are checked."""
 
 import json
+import re
 from pathlib import Path
 
 import click
@@ -24,12 +25,18 @@ def test_pages_are_in_the_order_of_their_names(tmp_path: Path) -> None:
 def test_every_notebook_and_guide_is_in_the_contents() -> None:
     pages = [
         *ROOT.glob("notebooks/*.ipynb"),
-        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("docs/**/*.md"),
         *ROOT.glob("*.md"),
         ROOT / "figures" / "README.md",
     ]
     names = {str(path.relative_to(ROOT).with_suffix("")) for path in pages} - {"README"}
     assert sorted(line for line in texts.contents(ROOT).splitlines() if line in names) == sorted(names)
+
+
+def test_every_decision_is_listed_once() -> None:
+    folder = ROOT / "docs" / "decisions"
+    listed = re.findall(r"\]\(([\w-]+\.md)\)", (folder / "README.md").read_text(encoding="utf-8"))
+    assert sorted(listed) == sorted({path.name for path in folder.glob("*.md")} - {"README.md"})
 
 
 def test_every_public_name_is_described_in_one_group() -> None:
