@@ -1,4 +1,4 @@
-"""The tables of README and of the guides are those of the records, and CONTRIBUTING lists the commands of these."""
+"""The tables of README and of the guides are those of the records, and tools/records.sh has the commands of these."""
 
 import json
 import re
@@ -12,8 +12,8 @@ from uavlab.profiling.timing import ENOUGH
 from uavlab_lab.claims.ledger import ledger
 from uavlab_lab.claims.report import count_verdicts, rows
 
-PAGES = ("README.md", "CONTRIBUTING.md", "docs/measurements.md")
-README, CONTRIBUTING, MEASUREMENTS = ((tables.ROOT / name).read_text(encoding="utf-8") for name in PAGES)
+PAGES = ("README.md", "tools/records.sh", "docs/measurements.md")
+README, SCRIPT, MEASUREMENTS = ((tables.ROOT / name).read_text(encoding="utf-8") for name in PAGES)
 RECORDS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in parts.RECORDS.glob("*.json")}
 BY_COMMAND = {name: record for name, record in RECORDS.items() if "command" in record and "nvidia" not in name}
 
@@ -56,9 +56,8 @@ def normal(command):
 
 
 def commands(text, folder):
-    """Return the listed commands as the shell expands them in an empty folder."""
-    block = text.split("## Making the records again")[1].split("```")[1]
-    call = ["bash", "-c", f"{SHELL}\n{block}"]
+    """Return the commands of all records, also of ended studies, as the shell expands them in an empty folder."""
+    call = ["sh", "-c", f"{SHELL}\n{text}", "records.sh", "all", *BY_COMMAND]
     return subprocess.run(call, cwd=folder, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
 
 
@@ -70,7 +69,7 @@ def others(listed):
 
 
 def test_listed_commands_are_those_of_the_records(tmp_path):
-    listed = commands(CONTRIBUTING, tmp_path)
+    listed = commands(SCRIPT, tmp_path)
     assert others(listed) == set(), "list the command of the record, or make it again"
     names = re.findall(r"--out figures/records/(\w+)\.json", "\n".join(listed))
     assert sorted(names) == sorted(BY_COMMAND)
@@ -85,7 +84,7 @@ def test_listed_commands_are_those_of_the_records(tmp_path):
     ],
 )
 def test_a_changed_command_would_be_seen(tmp_path, old, new, name):
-    assert name in others(commands(CONTRIBUTING.replace(old, new, 1), tmp_path))
+    assert name in others(commands(SCRIPT.replace(old, new, 1), tmp_path))
 
 
 def test_rounds_and_seeds_are_those_of_the_command():

@@ -15,11 +15,7 @@ from sphinx.util.logging import getLogger
 from tools.book import texts
 
 LOGGER = getLogger(__name__)
-ADDED: dict[str, Callable[[Path], str]] = {
-    "README": texts.contents,
-    "docs/api": lambda root: texts.api(),
-    "docs/commands": lambda root: texts.commands(),
-}
+ADDED: dict[str, Callable[[Path], str]] = {"README": texts.contents, "docs/api": lambda root: texts.api()}
 """Pages with the text that is added at their end."""
 
 

@@ -1,15 +1,12 @@
-"""Text that the book adds to its pages: the list of pages, the API by group, and the help of each command."""
+"""Text that the book adds to its pages: the list of pages, and the API by group."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from types import UnionType
 
-import click
-
 import uavlab
-from uavlab.cli import cli
 
 PARTS = {
     "Notebooks": ["notebooks/*.ipynb"],
@@ -68,18 +65,3 @@ def entry(name: str) -> str:
     is_class, is_type = isinstance(value, type), isinstance(value, UnionType)
     kind = "autoclass" if is_class else "autodata" if is_type else "autofunction"
     return DIRECTIVE.format(kind, name, "   :members:\n" * is_class)
-
-
-def commands() -> str:
-    """Return the help of each command."""
-    return "\n\n".join(f"## {path}\n\n```text\n{text}\n```" for path, text in helps(cli, "uavlab"))
-
-
-def helps(command: click.Command, path: str, parent: click.Context | None = None) -> Iterator[tuple[str, str]]:
-    """Yield path and help of all commands below one."""
-    context = click.Context(command, parent, path.rpartition(" ")[2], max_content_width=100, terminal_width=100)
-    if parent:
-        yield path, command.get_help(context)
-    if isinstance(command, click.Group):
-        for name in command.list_commands(context):
-            yield from helps(command.get_command(context, name), f"{path} {name}", context)

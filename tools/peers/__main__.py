@@ -4,6 +4,16 @@
 
 Both programs stay loaded in processes of their own, each on one thread, and take turns call by call, so a busy machine
 slows both. The comparison is refused unless parameters, observations and gradient steps are equal.
+
+BenchMARL has an environment of its own with pinned versions. On Linux without a GPU, torch==2.13.0 comes first, from
+https://download.pytorch.org/whl/cpu. The packages of the last two lines serve ``tools.peers.learning``:
+
+    python3.11 -m venv build/peers
+    build/peers/bin/pip install -r tools/peers/requirements.txt
+    build/peers/bin/pip install -c constraints.txt jaxtyping annotated-types pydantic ruamel.yaml
+    build/peers/bin/pip install -c constraints.txt click tqdm filelock psutil
+
+The extra ``torchrl`` of uavlab needs another version of torchrl.
 """
 
 import argparse
@@ -190,7 +200,7 @@ def how_to_install() -> str:
     """Return the next step for a reader without the other programs' environment."""
     folder = PYTHON.parents[1].relative_to(ROOT)
     commands = (f"python3.11 -m venv {folder}", f"{folder}/bin/pip install -r {REQUIREMENTS.relative_to(ROOT)}")
-    return f"run in {ROOT}: {' && '.join(commands)}; CONTRIBUTING.md has more."
+    return f"run in {ROOT}: {' && '.join(commands)}; the docstring of tools/peers/__main__.py has more."
 
 
 def compare(sizes: Mapping[str, Any], rounds: int, python: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -39,7 +39,7 @@ def proofs() -> list[str]:
         speed.guard(),
         speed.monitor(),
         f"The proofs ran on {' and '.join(sorted(places))}; the machine and the commit of each figure stand in "
-        "`figures/records/proofs.json`. How to run them all at once is in [Contributing](../CONTRIBUTING.md). Of n "
+        "`figures/records/proofs.json`. `sh tools/records.sh proofs` runs them all. Of n "
         "trials at random (kills, signals, damaged bytes, mutated settings), 0 failures mean a true rate below 3/n, "
         "with 95 % confidence; of listed cases only that these passed.",
     ]

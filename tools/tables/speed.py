@@ -155,7 +155,7 @@ def worlds() -> list[str]:
             ],
         ),
         f"{measured(record)}, torch {record['machine']['torch']}. "
-        "How to re-make every record is in [Contributing](../CONTRIBUTING.md).",
+        "The command of every record is in [tools/records.sh](../tools/records.sh).",
     ]
 
 

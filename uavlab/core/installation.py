@@ -4,7 +4,7 @@ import shlex
 import sys
 from pathlib import Path
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 PACKAGE = Path(__file__).parents[1]
 DATA = PACKAGE.parent / "uavlab_lab" / "data"  # which a wheel brings
 INSTALLED = DATA.is_dir()

@@ -1,16 +1,14 @@
-"""The book takes pages, names and commands from the repository, and its links are checked."""
+"""The book takes pages and names from the repository, and its links are checked."""
 
 import json
 import re
 from pathlib import Path
 
-import click
 import nbformat
 import pytest
 
 import uavlab
 from tools.book import links, notebooks, texts
-from uavlab.cli import cli
 from uavlab_lab.headless.strip_outputs import FIGURE, PICTURE, WIDGET
 
 ROOT = Path(__file__).parents[3]
@@ -46,13 +44,6 @@ def test_every_public_name_is_described_in_one_group() -> None:
     assert all(text.count(f":: uavlab.{name}\n") == 1 for name in names)
     assert ".. autofunction:: uavlab.train\n" in text
     assert ".. autoclass:: uavlab.Run\n   :members:\n" in text
-
-
-def test_every_command_shows_its_help() -> None:
-    text = texts.commands()
-    context = click.Context(cli)
-    assert all(f"## uavlab {name}\n" in text for name in cli.list_commands(context))
-    assert "## uavlab flights predict\n\n```text\nUsage: uavlab flights predict [OPTIONS] RUN FILE" in text
 
 
 def test_a_figure_is_drawn_and_has_its_picture() -> None:

@@ -53,8 +53,8 @@ def test_page_and_picture_exist_where_the_record_does() -> None:
 
 
 def test_the_commands_are_listed() -> None:
-    text = (learners.ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    assert all(f"\n{command}\n" in text for command in (learners.MAKE, learners.DRAW))
+    text = (learners.ROOT / "tools" / "records.sh").read_text(encoding="utf-8")
+    assert all(f"  {command}\n" in text for command in (learners.MAKE, learners.DRAW))
 
 
 def test_page_and_picture_are_written(stored: Path, record: Record) -> None:
