@@ -22,7 +22,7 @@ from uavlab.core.text import one_line
 from uavlab.profiling.timing import ENOUGH
 from uavlab.storage.files import read_json, write_json
 from uavlab.storage.machine import describe
-from uavlab_lab.claims import mapping, telemetry, update_interval  # noqa: F401 - they register measures
+from uavlab_lab.claims import mapping, telemetry  # noqa: F401 - they register measures
 from uavlab_lab.claims.ledger import Claim
 from uavlab_lab.claims.measures import MEASURES, Bench, Estimate, NotTestable
 
