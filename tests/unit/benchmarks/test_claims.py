@@ -16,11 +16,10 @@ import torch
 from tests.support.fixtures_config import sizes
 from uavlab.core.errors import ConfigError, FileError, ResourceError
 from uavlab.learners.masac import loop
-from uavlab.runtime.toggles import Toggles, resolve
 from uavlab_lab.claims import ledger as book
 from uavlab_lab.claims import mapping, measures, report, telemetry
 from uavlab_lab.claims.ledger import Claim, ledger, select
-from uavlab_lab.claims.measures import CHOSEN, LOOP, LOW, Bench, Estimate, NotTestable
+from uavlab_lab.claims.measures import LOOP, Bench, Estimate, NotTestable
 from uavlab_lab.claims.report import judge, measure, measure_claim, newest, read, rows, verdict
 from uavlab_lab.measure.compare import IN_A_ROW, build_call, loading_calls
 
@@ -100,11 +99,6 @@ class TestLedger:
     )
     def test_missions_by_the_published_formula(self, settings: tuple[int, ...], missions: int) -> None:
         assert round(mapping.count_missions(*settings)) == missions
-
-    def test_a_share_has_the_digits_of_its_percents(self) -> None:
-        """30 % is no 27 %, whether it is written 0.3 or 0.30."""
-        assert {claim.digits for claim in ledger() if claim.unit == "fraction"} == {2}
-        assert (BY_NAME["hours-2-agents"].digits, BY_NAME["equal-updates"].digits) == (1, 0)
 
     def test_a_digest_follows_measure_arguments_and_stages(self, monkeypatch: pytest.MonkeyPatch) -> None:
         staged, plain = BY_NAME["stage-1"], BY_NAME["cached-forwards"]
@@ -191,11 +185,6 @@ class TestRecords:
         assert report.own_path("cpu").parent == tmp_path
         monkeypatch.setattr(report.installation, "INSTALLED", True)  # an installed package is not written to
         assert report.own_path("cpu").parent == Path("figures", "records")
-
-    def test_file_names_tell_cpus_of_one_name_apart(self) -> None:
-        cpu = {"device": "AMD EPYC", "cpu": "AMD EPYC", "cpu_id": "family 25 model 17 stepping 1", "cores": 2}
-        assert report.slug(cpu) == "amd-epyc-family-25-model-17-stepping-1-2-cores"
-        assert report.slug(cpu | {"device": "NVIDIA H200"}) == "nvidia-h200"
 
 
 class TestRows:
@@ -431,21 +420,6 @@ class TestMeasures:
         assert reported.value == pytest.approx((0.5 + 0.75 + 18 * 0.25) / 20, abs=0.01)  # every 0.1 s for 2 s
         monkeypatch.delattr(measures, "gpu_load")
         assert measures.device_share(bench, one).value == pytest.approx(0.2)
-
-    @pytest.mark.parametrize("device", ["cpu", "cuda"])
-    @pytest.mark.parametrize("stage", [0, 1, 2, 3, CHOSEN])
-    def test_every_stage_can_be_used(self, bench: Bench, device: str, stage: int | str) -> None:
-        bench.device = torch.device(device)
-        layer = bench.layer({"stage": stage})
-        assert resolve(Toggles(**{name: layer[name] for name in measures.PLAIN}), bench.device)[1] == {}
-        assert layer["placement"] == ("device" if device == "cpu" or stage == CHOSEN else "host")  # as in the claims
-
-    @pytest.mark.gpu
-    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-    def test_what_only_a_gpu_shows(self) -> None:
-        bench = Bench(3, **TINY | {"device": "cuda"}, compile="off")
-        assert measures.peak_memory(bench, before=STAGE_1, after={"stage": 1, "precision": LOW}).value > 0
-        assert 0 < measures.utilisation(bench, setting={"stage": 2}).value <= 1
 
 
 def test_every_remedy_of_loading_draws_the_same_windows() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.fixtures_config import SMALL_MISSION, TINY, sizes, tiny, train_run
+from tests.support.fixtures_config import SMALL_MISSION, TINY, sizes, tiny
 from uavlab import api
 from uavlab import benchmarks as registry
 from uavlab.benchmarks import format_rows, suite, suites
@@ -283,18 +283,6 @@ class TestByHand:
         assert (last["paid_back"], last["best"]) == (4, True)
         assert (fastest["paid_back"], fastest["best"], slow["paid_back"]) == (0, False, 0)
 
-    def test_each_thread_count_of_the_ladder_has_a_process(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def run(command: list[str], **options: Any) -> Any:
-            row = {"threads": int(command[command.index("--threads") + 1])}
-            return SimpleNamespace(returncode=code, stdout="a table\n" + json.dumps({"rows": [row]}))
-
-        monkeypatch.setattr(update.subprocess, "run", run)
-        code = 0
-        assert update.ladder_suite(7, "cpu", threads=[1, 2])["rows"] == [{"threads": 1}, {"threads": 2}]
-        code = 5
-        with pytest.raises(ResourceError, match="bench ladder with 1 threads ended with 5; see its output above"):
-            update.ladder_suite(3, "cpu", threads=[1, 2])
-
     @pytest.mark.parametrize("capacity", [1, 100, 128, 20_000])
     def test_structures_draw_the_same_rows_before_and_after_new_priorities(self, capacity: int) -> None:
         generator = torch.Generator().manual_seed(0)
@@ -329,26 +317,6 @@ class TestByHand:
         # an update of 1 and pauses of mean 1: the slower of two waits 1.5 at interval 1, longest_wait(2, 20) / 20 at 20
         assert gains[2, 20] == pytest.approx((1 + 1.5) / (1 + longest_wait(2, 20) / 20), abs=1e-3)
 
-    def test_ranks_beside_the_model(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """An update of 10 ms, steps of 2 ms and pauses of 3 ms, of which the slower of two ranks waits for 4.5."""
-        update_s = {k: (10 + 2 + 3 * longest_wait(2, k) / k) / 1e3 for k in (1, 20)}
-        times = {k: [interval.BLOCK * one] * 6 for k, one in update_s.items()}
-        monkeypatch.setattr(interval, "time_groups", lambda *_: (times, {}))
-        rows = interval.time_ranks(2, 6, "cpu")
-        assert rows[0]["update_ms"] == pytest.approx(16.5)
-        for row in rows:
-            assert row["over_first"] == pytest.approx(row["gain"], abs=2e-3)
-
-    def test_a_rank_answers_each_line(
-        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        for name in ("WORLD_SIZE", "RANK"):
-            monkeypatch.delenv(name, raising=False)
-        monkeypatch.setattr(sys, "stdin", io.StringIO("1\n3\n"))
-        ranks.serve("leader_follower_quick", "cpu")
-        first, *times = map(json.loads, capsys.readouterr().out.splitlines())
-        assert (first["agent_steps"], len(times)) == (8, 2)  # 4 worlds and 2 agents
-
     def test_a_rank_that_ends_is_named(self) -> None:
         ended = [
             SimpleNamespace(stdout=io.StringIO(""), wait=lambda _: 1, poll=lambda code=code: code) for code in (1, -9)
@@ -367,12 +335,6 @@ class TestByHand:
         assert (first["to_goal_s"], first["to_goal_warm_s"], first["completion"]) == (30, 10, 0.96)
         (never, *_) = learning.learning_suite(3, "cpu", sets=("laptop",), goal=0.99)["rows"]
         assert (never["to_goal_s"], never["to_goal_warm_s"]) == (None, None)
-
-    def test_parts_make_up_a_step_on_the_host(self) -> None:
-        profile = mapping.profile_host(mapping.HostMapping(cells=64, cell=50 / 64), 3)
-        assert {row["name"] for row in profile["parts"]} == {*mapping.PARTS, "all else"}
-        assert sum(row["share"] for row in profile["parts"]) == pytest.approx(1)
-        assert all(row["share"] > 0 for row in profile["parts"])  # a renamed function would show no time
 
     def test_the_share_of_the_way(self) -> None:
         """Of pursuit by MASAC, with all intervals; random actions and plan taken as exact gave 1.71 to 2.10."""
@@ -407,13 +369,6 @@ class TestStudies:
         assert figure == {"mean": 0.625, "low": 0.0, "high": 1.0, "each": [1.0, 0.25]}
         free = study.over_seeds([1.0, 0.25])  # Student's, 12.7062 times 0.375 on both sides
         assert (free["low"], free["high"]) == pytest.approx((0.625 - 4.76483, 0.625 + 4.76483), abs=1e-4)
-
-    def test_validation_is_weighed_as_scores_are(self) -> None:
-        run = train_run(tiny(runs=2))
-        weights = run.config.evaluation.score
-        for point, row in zip(study.validation(run), run.recorder.rows, strict=False):
-            each = [sum(weights[name] * row["each"][f"eval/{name}"][at] for name in weights) for at in range(2)]
-            assert point["each"] == pytest.approx(each, rel=1e-5)
 
     def test_a_command_trains_the_same_run(self) -> None:
         config = configure("leader_follower", {"followers": 2, "present": [1, 2], "curriculum": TABLE, "lr": 1e-5})
