@@ -145,7 +145,6 @@ class TestRecords:
             **{"commit": saved["machine"]["commit"], "digest": BY_NAME["stage-1"].digest},
         }
         assert saved["measured"]["acting-loss"]["note"] == "no memory"
-        assert [file.name for file in path.parent.iterdir()] == ["claims.json"]
         gone = "env-share: nothing measures it"
         assert lines == ["stage-1: 1.24x, claimed 1.50x to 1.80x", "acting-loss: -, claimed 5 % to 15 %", gone]
 
@@ -179,7 +178,6 @@ class TestRecords:
         for name, one in (("b", newer), ("a", older)):
             (tmp_path / f"claims_{name}.json").write_text(json.dumps(one))
         assert newest(own)[0] == newer | {"others": [older]}
-        assert newest(own)[1].endswith("Measured, the newest shown: b, a.")
         own.write_text(json.dumps(record("own", "2025-01-01")))
         assert newest(own) == (record("own", "2025-01-01") | {"others": [newer, older]}, "Measured on own.")
         assert report.own_path("cpu").parent == tmp_path
@@ -219,7 +217,6 @@ class TestRows:
         notes = {row["claim"]: row["note"] for row in joined}
         assert notes["cached-forwards"].endswith("On Abacus: 1.12x, not testable here.")
         assert notes["final-utilisation"].endswith("Decided of this program on this GPU, not of theirs.")
-        assert notes["equal-updates"].startswith("By arithmetic. ")
 
     @pytest.mark.parametrize(
         "changes", [{"arguments": "stages: [draw]"}, {"measure": "lost"}, {"unit": "s"}, {"measure": ""}]

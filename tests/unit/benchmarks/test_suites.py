@@ -284,7 +284,10 @@ class TestByHand:
     def test_structures_draw_the_same_rows_before_and_after_new_priorities(self, capacity: int) -> None:
         generator = torch.Generator().manual_seed(0)
         mass = torch.randint(1, 2**30, (1, capacity), generator=generator)
-        plain = replay.prioritized.ByPriority({"x": torch.zeros(1, 1, 1)}, capacity, replay.SETTINGS)
+        env = replay.LeaderFollower(followers=1)
+        world = replay.start_worlds(env, torch.zeros(1, env.spec.initial_noise))
+        row = replay.tree_map(lambda leaf: leaf[None], replay.blank_row(env, world))
+        plain = replay.prioritized.ByPriority(row, capacity, replay.SETTINGS)
         replay.sum_tree.fill(plain.tree, mass)
         plain.ring.size.fill_(capacity)
         structures = [replay.wide(plain), replay.binary(mass[0].clone()), replay.cumsum(mass[0].clone())]
