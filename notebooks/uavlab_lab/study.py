@@ -45,25 +45,30 @@ def options(trained: str, folder: str, *own: Option) -> list[Option]:
     ]
 
 
-def attempt(config: Config, folder: Path, points: int = POINTS) -> tuple[Run | None, str]:
-    """Return the run of ``train`` and an empty text; None and the reason if it fails."""
-    try:
-        return train(config, folder, points), ""
-    except (DivergedError, ResourceError) as error:
-        return None, one_line(f"{type(error).__name__}: {error}")
+def attempt(config: Config, folder: Path, points: int = POINTS) -> tuple[Run | None, Figure]:
+    """Train a run in a folder to its target, from the newest checkpoint that is there; by the clock, with some scores.
 
-
-def train(config: Config, folder: Path, points: int = POINTS) -> Run:
-    """Train a run in a folder to its target, from the newest checkpoint that is there, and return it.
-
-    A run by the clock has about ``points`` validation scores.
+    Returns:
+        The run, or None if it fails; and what a row says of every run: ``seeds``, ``failed`` (why there is none),
+        ``score`` (weights of the figures of an episode), ``episodes``, ``validation`` (the scores that chose policies)
+        and ``trained`` (the ``command`` that trains it again, and the ``machine`` that did, with its load before).
     """
-    new = changes(config, folder)
-    run = Run(paced(config, points), folder) if new is None else Run.resume(folder, *([new] if new else []))
-    if not run.done:
-        for _ in run.train():
+    run, failed, new = None, "", changes(config, folder)
+    try:
+        run = Run(paced(config, points), folder) if new is None else Run.resume(folder, *([new] if new else []))
+        for _ in () if run.done else run.train():
             pass
-    return run
+    except (DivergedError, ResourceError) as error:
+        run, failed = None, one_line(f"{type(error).__name__}: {error}")
+    config = config if run is None else run.config
+    return run, {
+        "seeds": config.run.runs,
+        "failed": failed,
+        "score": dict(config.evaluation.score),
+        "episodes": config.run.evaluate_episodes,
+        "validation": [] if run is None else validation(run),
+        "trained": {"command": command(config), "machine": read_status(folder).get("machine")},
+    }
 
 
 def changes(config: Config, folder: Path) -> dict[str, Any] | None:
@@ -78,10 +83,7 @@ def changes(config: Config, folder: Path) -> dict[str, Any] | None:
 
 
 def paced(config: Config, points: int = POINTS) -> Config:
-    """Return settings with validation and checkpoints at intervals of the pace here, unless training ends by updates.
-
-    Presets count updates, which take a millisecond or a minute, depending on the learner.
-    """
+    """Return settings with validation and checkpoints at intervals of the pace here, if training ends by the clock."""
     if config.run.minutes is None:
         return config
     every = updates_between_scores(measure(config), config.run.minutes, points)
@@ -148,11 +150,6 @@ def _of_seeds(row: Mapping[str, Any], name: str) -> list[float]:
 def short(value: float) -> float:
     """Return a number in six digits."""
     return float(f"{value:.6g}")
-
-
-def origin(config: Config, folder: Path) -> Figure:
-    """Return the ``command`` that trains a run again, and the ``machine`` that trained it, with its load before."""
-    return {"command": command(config), "machine": read_status(folder).get("machine")}
 
 
 def command(config: Config) -> str:

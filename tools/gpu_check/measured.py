@@ -103,13 +103,14 @@ def claim_bench(device: str, rounds: int) -> Any:
 def claims_in_order() -> list[Any]:
     """Return the claims that can be measured: first those that a GPU can decide, then other GPU's, then a CPU's."""
     from uavlab_lab.claims.ledger import select
-    from uavlab_lab.claims.report import COUNTED, of_this_program
+    from uavlab_lab.claims.report import COUNTED, MEASURES, of_this_program
 
     def rank(claim: Any) -> tuple[bool, ...]:
         decides = claim.standing == "judged" and (claim.subject == "technique" or of_this_program(claim))
         return claim.device == "cpu", not decides, bool(claim.only), "preset: mapping" in claim.arguments
 
-    return sorted((each for each in select() if each.measure and each.measure not in COUNTED), key=rank)
+    measured = MEASURES.keys() - set(COUNTED)
+    return sorted((claim for claim in select() if claim.measure in measured), key=rank)
 
 
 def compiled_by(claim: Any) -> str:

@@ -134,9 +134,9 @@ def claims() -> list[str]:
         ),
         f"{report.count_verdicts(report.rows(ledger(), record))}. A claim about a GPU has no verdict from a CPU, and "
         "the utilisation of another program's GPU has one of this program. A verdict may rest on arithmetic; then its "
-        f"note says so. Measured by `uavlab claims --all`; the CPU is {machine(record['machine'])}. "
+        f"note says so. Measured by `uavlab claims --measure all`; the CPU is {machine(record['machine'])}. "
         "[On a GPU](gpu.md) has all that a GPU decides.",
-        "`uavlab claims` shows all of them, each with the command that measures it again, and "
+        "`uavlab claims --all` shows all of them, with the command that measures each again where there is one, and "
         "the notebook `claims` draws them.",
     ]
 

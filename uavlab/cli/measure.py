@@ -201,20 +201,26 @@ def fit(preset: str, memory: str | None, most: int, out: Path | None, **options:
 
 
 @cli.command()
-@click.option("--measure", "names", multiple=True, metavar="CLAIM", help="Measure this claim here; repeatable.")
-@click.option("--all", "every", is_flag=True, help="Measure every claim that can be measured so far.")
+@click.option(
+    "--measure", "names", multiple=True, metavar="CLAIM", help="Measure this claim here; repeatable; all for every one."
+)
+@click.option("--all", "every", is_flag=True, help="Also show the claims that nothing decides.")
 @click.option("--system", type=click.Choice(SYSTEMS), help="Only what is claimed of this system.")
 @with_rounds
 @click.option("--out", type=OutputFile(), help="Keep the numbers in this file, not in figures/records.")
 def claims(names: tuple[str, ...], every: bool, system: str | None, rounds: int, out: Path | None) -> Record:
-    """Compare published claims about techniques with measurements on this machine, each with a verdict."""
+    """Compare published claims about techniques with measurements on this machine, each with a verdict.
+
+    Those that are decided are shown, and the verdicts of all are counted.
+    """
     report, ledger = load_lab("claims.report", "claims"), load_lab("claims.ledger", "claims")
-    selection, bench = ledger.select(names, system), load_lab("claims.measures", "claims").Bench(rounds)
+    named = () if "all" in names else names
+    selection, bench = ledger.select(named, system), load_lab("claims.measures", "claims").Bench(rounds)
     path = out or report.own_path(bench.device)
-    if names or every:
+    if names:
         report.measure(selection, path, bench, lambda line: echo(line, err=True))
     record, whose = report.newest(path) if out is None else (report.read(out), f"From {out}.")
     rows = report.rows(selection, record)
-    echo(report.format_rows(rows))
+    echo(report.format_rows(rows, every=every or bool(named)))
     echo(one_line(whose))
     return {"rows": rows}

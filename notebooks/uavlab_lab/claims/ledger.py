@@ -34,9 +34,10 @@ class Claim:
         neutral: The number that means no effect; None where a quantity is claimed and not an effect.
         device: ``gpu``, ``cpu`` or ``any``: the kind of device that it is about.
         subject: ``technique``, or ``program`` for an observation of one program, which no other program can test.
-        source: The document and line, such as ``000 L92``; ``companion`` for other documents of the same programs.
+        source: The document in words, and its lines; companion documents are of the same programs.
         wording: The claim in plain words.
-        measure: The measure in ``MEASURES``; empty if there is none yet.
+        measure: The measure in ``MEASURES``. Of one that is gone, whose number decided no claim, the recorded numbers
+            stay; empty if there is none yet.
         arguments: Arguments of the measure, as a YAML mapping without braces.
         standing: ``judged`` (by a measured number), ``arithmetic`` (by a number that follows from the document or from
             counting, on any machine), ``ill-defined`` (no number decides it) or ``not built yet``.
@@ -108,11 +109,7 @@ def _claim(row: dict[str, str]) -> Claim:
 
 
 def select(names: Iterable[str] = (), system: str | None = None) -> list[Claim]:
-    """Choose claims by their names (all if there are none) and system, in the ledger's order.
-
-    Raises:
-        ConfigError: There is no claim, or no system, of that name.
-    """
+    """Choose claims by their names (all if there are none) and system, in the ledger's order."""
     claims = {claim.claim: claim for claim in ledger()}
     systems = {claim.system for claim in claims.values()}
     for what, given, known in (("claim", names, claims), ("system", [system] if system else [], systems)):

@@ -1,7 +1,4 @@
-"""Measures of claims about informative mapping: shares of a team step, the gain of each remedy, the work of a run.
-
-The task on the host is always timed on the CPU.
-"""
+"""Measures of claims about informative mapping: the missions of a run, and remedies on the host, timed on a CPU."""
 
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import fields
@@ -14,14 +11,12 @@ import torch
 from uavlab.envs.mapping.numpy_reference import Array, HostMapping
 from uavlab.runtime.runtime import Runtime
 from uavlab.storage.machine import usable_cores
-from uavlab_lab.claims.measures import Bench, Estimate, NotTestable, Setting, duration, measure, once, speedup
-from uavlab_lab.suites.mapping import one_thread, profile_host, team_step
+from uavlab_lab.claims.measures import Bench, Estimate, NotTestable, measure, speedup
+from uavlab_lab.suites.mapping import one_thread, team_step
 
 CPU = torch.device("cpu")
 FULL = "mapping_full"
 WORKERS = 4
-PREPARATION = ("beliefs from log odds", "entropy and weights", "resizing", "map of who is where", "constant channels")
-"""Parts of ``profile_host`` that prepare inputs: in each step of the task, for the reward too, and in observing."""
 
 
 def count_missions(updates: int, batch: int, minibatches: int, budget: int, uavs: int = 4) -> float:
@@ -76,31 +71,3 @@ def cached_constants(bench: Bench) -> Estimate:
     """Measure the speed-up of team steps on the host by caching constant channels."""
     plain, cached = (team_step(host(bench, kind), 1, Runtime()) for kind in (HostMapping, CachedConstants))
     return speedup(plain, cached, bench.rounds, CPU)
-
-
-@measure
-@once
-def preparation(bench: Bench, worlds: int) -> Estimate:
-    """Measure the time to prepare the inputs of a training step on the host, mission by mission (s)."""
-    env = host(bench)
-    profile = profile_host(env, bench.rounds)
-    share = sum(row["share"] for row in profile["parts"] if row["name"] in PREPARATION)
-    count, ms = worlds * env.measurements, profile["step_ms"]
-    note = f"{share:.0%} of {ms:.3g} ms, {count} times; an upper bound, for rewards need some of it"
-    return Estimate(1e-3 * share * ms * count, note=note, rounds=bench.rounds)
-
-
-@measure
-def preparation_share(bench: Bench, preset: str, setting: Setting) -> Estimate:
-    """Measure the share of a training step in which the host prepares inputs."""
-    inputs, step = preparation(bench, worlds=setting["worlds"]), duration(bench, preset=preset, setting=setting)
-    return Estimate(inputs.value / step.value, note=f"{inputs.value:.3g} of {step.value:.3g} s", rounds=step.rounds)
-
-
-@measure
-def moves_per_second(bench: Bench) -> Estimate:
-    """Measure the moves of UAVs in a second of training with maps on the device."""
-    config, step = bench.config({}, preset=FULL), duration(bench, preset=FULL)
-    moves = config.task.collector.data_per_update(config)[0]
-    note = f"{moves} moves in a training step of {step.value:.3g} s"
-    return Estimate(moves / step.value, note=note, rounds=step.rounds)

@@ -1,25 +1,36 @@
-"""Measures of claims: the bench that all of them share, and measures of the leader-follower team.
+"""Measures of claims: the bench that all of them share, and measures of teams.
 
 The ledger names a measure and its arguments. A technique and the baseline of its claim are timed in turn in one
 process. Sizes are those of the claims: batch 128, networks of width 256, an actor for each agent, one world, one step
 and one update per cycle.
 """
 
+import gc
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import wraps
+from statistics import fmean
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 import torch
 
 from uavlab.experiment import build
 from uavlab.experiment.config import Config, RunConfig, configure
+from uavlab.experiment.instruments import gpu_load
+from uavlab.experiment.policy import choose
+from uavlab.experiment.run import Run
+from uavlab.experiment.transfer import places_by_stage, transfer
+from uavlab.learners.masac import loop
 from uavlab.profiling.roofline import ceilings, count_work
-from uavlab.profiling.timing import median, ratio, time_in_turn
-from uavlab.runtime.stage_timer import Monitor
+from uavlab.profiling.timing import median, ratio, time_call, time_in_turn
 from uavlab.runtime.toggles import Toggles, as_dict, toggle_presets
+from uavlab.runtime.wrappers import compile_function
 from uavlab.storage.machine import device_name
-from uavlab_lab.measure.compare import Row, build_call, compare, prepare
+from uavlab_lab.measure.compare import Call, Row, build_call, compare, prepare
+from uavlab_lab.measure.profile_run import profile
 
 Setting = Mapping[str, Any]
 
@@ -36,7 +47,6 @@ COMPILED = {"update": "batched", "precision": "bf16", "compile": "default"}  # f
 STAGES.append({**STAGES[2], **COMPILED, "adam": "fused", "optimizers": "one"})
 """The loop and the three cumulative stages of the claims; the key ``stage`` of a setting selects one."""
 
-WARM = 10  # cycles before monitoring
 ENOUGH_S = 60.0  # seconds after which no further round begins
 
 
@@ -71,14 +81,10 @@ def measure(function: Measure) -> Measure:
 
 
 class Bench:
-    """The device, settings and rounds of all measures, with a cache of results.
+    """The device, its name, and the rounds of all measures; calls that take seconds are repeated for ``ENOUGH_S``.
 
-    Attributes:
-        rounds: Interleaved repetitions; calls that take seconds are repeated for ``ENOUGH_S``.
-        settings: Settings over those of the claims; smaller sizes are quicker but do not test the claims.
-        device: The device of all runs.
-        name: The name of the device's model.
-        results: Results of functions decorated by ``once``, by name and arguments.
+    ``settings`` lie over those of the claims: smaller sizes are quicker and test no claim. ``results`` holds what
+    functions with the decorator ``once`` returned.
     """
 
     def __init__(self, rounds: int = 30, **settings: Any) -> None:
@@ -114,11 +120,7 @@ class Bench:
         return toggle_presets(self.device)["gpu" if self.device.type == "cuda" else "laptop"]
 
     def need_gpu(self, what: str) -> None:
-        """Check that there is a GPU.
-
-        Raises:
-            NotTestable: There is none.
-        """
+        """Raise ``NotTestable`` if there is no GPU."""
         if self.device.type != "cuda":
             raise NotTestable(f"needs a GPU: {what}")
 
@@ -145,14 +147,6 @@ def time_settings(
     rows = compare(preset, layers, call=call, rounds=bench.rounds, enough_s=ENOUGH_S)
     _require_effect(rows[-1]["fell_back"])
     return rows
-
-
-@once
-def time_setting(bench: Bench, call: str, setting: Setting, agents: int = 2, preset: str = TEAMS[0]) -> list[float]:
-    """Time a call under one setting (s), once per round."""
-    one = prepare({"": bench.config(setting, agents, preset)}, call)[""]
-    _require_effect(one.rt.fell_back)
-    return time_in_turn({"": one.call}, bench.rounds, one.rt.device, warm_up=0, enough_s=ENOUGH_S)[""]
 
 
 def _require_effect(fell_back: Mapping[str, str]) -> None:
@@ -214,32 +208,6 @@ def lost(bench: Bench, of: str = "gain", **arguments: Any) -> Estimate:
 
 
 @measure
-def share(bench: Bench, stages: Sequence[str]) -> Estimate:
-    """Measure the share of time that stages of the plain loop take, by its monitor."""
-    if "copy" in stages:
-        bench.need_gpu("copies between host and device")
-    return Estimate(sum(loop_shares(bench).get(stage, 0.0) for stage in stages), rounds=10 * bench.rounds)
-
-
-@once
-def loop_shares(bench: Bench) -> dict[str, float]:
-    """Return the shares of time by stage of the plain loop."""
-    monitor = Monitor(bench.device)
-    one = build_call(bench.config({"priorities": "mean"}), "cycle", monitor)
-    with one.rt.scope():
-        for number in range(WARM + 10 * bench.rounds):
-            if number == WARM:
-                monitor.reset()
-            one.call()
-        return read_shares(monitor)
-
-
-def read_shares(monitor: Monitor) -> dict[str, float]:
-    """Return the shares of time by stage."""
-    return {row["name"]: row["share"] for row in monitor.read()}
-
-
-@measure
 def duplicates(bench: Bench, agents: int) -> Estimate:
     """Measure the share of the loop's actor evaluations (products of first layers) that repeat another one."""
     counts = []
@@ -249,21 +217,8 @@ def duplicates(bench: Bench, agents: int) -> Estimate:
         with one.rt.scope():
             products = dict(count_work(one.call).products)
         counts.append(products[1, config.source.batch, config.env.spec.obs, config.learner.hidden])
-    loop, cached = counts
-    return Estimate(1 - cached / loop, note=f"{loop} evaluations of actors in an update, {cached} where they are kept")
-
-
-@measure
-@once
-def batch_size(bench: Bench, setting: Setting) -> Estimate:
-    """Measure rows learned per second at two or four times the batch, the larger of both, over those at the batch."""
-    size = bench.config({}).source.batch
-    settings = {str(k * size): {**bench.layer(setting), "batch": k * size} for k in (1, 2, 4)}
-    _, *rows = compare(TEAMS[0], settings, call="update", rounds=bench.rounds)
-    note = "; ".join(f"{row['setting']} rows: {row['over_first']:.2f} times the updates per second" for row in rows)
-    factors = [(int(row["setting"]) / size, row) for row in rows]
-    value, low, high = max((k * row["over_first"], k * row["low"], k * row["high"]) for k, row in factors)
-    return Estimate(value, low, high, note, rows[0]["rounds"])
+    every, kept = counts
+    return Estimate(1 - kept / every, note=f"{every} evaluations of actors in an update, {kept} where they are kept")
 
 
 @measure
@@ -279,10 +234,14 @@ def growth(bench: Bench, setting: Setting) -> Estimate:
 @measure
 def time_growth(bench: Bench, setting: Setting) -> Estimate:
     """Measure the time of an update at 8 agents over that at 2."""
-    each = [time_setting(bench, "update", setting, agents) for agents in (2, 8)]
-    two, eight = map(median, each)
+    times = []
+    for agents in (2, 8):
+        one = prepare({"": bench.config(setting, agents)}, "update")[""]
+        _require_effect(one.rt.fell_back)
+        times.append(time_in_turn({"": one.call}, bench.rounds, one.rt.device, warm_up=0, enough_s=ENOUGH_S)[""])
+    two, eight = map(median, times)
     note = f"{1e3 * two:.3g} ms at 2 agents, {1e3 * eight:.3g} ms at 8"
-    return Estimate(eight / two, note=note, rounds=min(map(len, each)))
+    return Estimate(eight / two, note=note, rounds=min(map(len, times)))
 
 
 @measure
@@ -294,23 +253,6 @@ def helps(bench: Bench, **arguments: Any) -> Estimate:
 
 
 @measure
-def duration(
-    bench: Bench,
-    call: str = "cycle",
-    setting: Setting = LOOP,
-    agents: int = 2,
-    preset: str = TEAMS[0],
-    count: int = 1,
-    unit_s: float = 1.0,
-) -> Estimate:
-    """Measure the time of ``count`` calls, in units of ``unit_s`` seconds."""
-    each = time_setting(bench, call, setting, agents, preset)
-    seconds = median(each)
-    note = f"{count:,} times {1e3 * seconds:,.3g} ms" if count > 1 else ""
-    return Estimate(seconds * count / unit_s, note=note, rounds=len(each))
-
-
-@measure
 def acting_rate(bench: Bench) -> Estimate:
     """Measure the share of the device's rate of large matrix products that acting in 128 worlds reaches."""
     one = build_call(bench.config({"acting": "batched", "worlds": 128}), "acting")
@@ -319,3 +261,96 @@ def acting_rate(bench: Bench) -> Estimate:
         rate = count_work(one.call).flops / seconds
         note = f"{rate / 1e9:.3g} GFLOP/s"
         return Estimate(rate / ceilings(bench.device).rate, note=note, rounds=bench.rounds)
+
+
+@measure
+@once
+def compiled_networks(bench: Bench, mode: str) -> Estimate:
+    """Measure the speed-up of the loop's updates by compiling its networks, each evaluation as one function."""
+    one, reasons = build_call(bench.config(LOOP), "update"), list[str]()
+    compiled = compile_function(loop.evaluate, "network", mode, reasons.append)
+
+    def call() -> None:
+        with patch.object(loop, "evaluate", compiled):
+            one.call()
+
+    with one.rt.scope():
+        first_s = time_call(call, bench.device)
+        if reasons:
+            raise NotTestable(f"compile cannot be used: {reasons[0]}")
+        result = speedup(one.call, call, bench.rounds, bench.device)
+    batched = {"update": "batched"}
+    whole = speedup_text(bench, "update", (batched, {**batched, "compile": "default"}))
+    note = f"{result.note}; the first call takes {first_s:.0f} s; whole batched updates as one function: {whole}"
+    return replace(result, note=note)
+
+
+@measure
+def transfer_ratio(bench: Bench, preset: str, stages: str, to: int, updates: int, episodes: int = 200) -> Estimate:
+    """Measure the score of a policy at stage ``to`` (from 1) over that on its own task, with its interval."""
+    run = Run(bench.config({"updates": updates}, preset=preset))
+    for _ in run.train():
+        pass
+    trained = choose(run, "best")
+    place = places_by_stage(trained.config.evaluation, stages)[to - 1]
+    table = transfer(trained, [place], "stage", episodes, 0, mean_action=True)
+    over, home = table.rows[0]["ratio"], table.home["mean"]
+    note = f"after {updates} updates, {table.metric} {table.rows[0]['score']['mean']:.2f} over {home:.2f}"
+    return Estimate(over["mean"], over["low"], over["high"], note=note)
+
+
+@measure
+def utilisation(
+    bench: Bench, call: str = "cycle", setting: Setting = LOOP, agents: int = 2, preset: str = TEAMS[0]
+) -> Estimate:
+    """Measure the share of a call in which a kernel runs on the GPU, for a team or another preset."""
+    bench.need_gpu("device utilisation")
+    return device_share(bench, build_call(bench.config(setting, agents, preset), call))
+
+
+def device_share(bench: Bench, one: Call) -> Estimate:
+    """Measure the share of a call's time in which any kernel runs on the GPU, even if it uses few units.
+
+    Where NVML answers it is what NVML reports, as in the claims, and else that of a profile.
+    """
+    with one.rt.scope():
+        calls = {"call": one.call}
+        seconds = time_in_turn(calls, bench.rounds, bench.device, warm_up=1, enough_s=ENOUGH_S)["call"]
+        rows, reported = profile(one.call, bench.device, top=10_000), reported_share(one.call, bench.device)
+    profiled = min(1.0, sum(row["device_ms"] for row in rows) / 1e3 / median(seconds))
+    if reported is None:
+        return Estimate(profiled, note="by a profile, without NVML", rounds=len(seconds))
+    return Estimate(reported, note=f"by NVML; {100 * profiled:.3g} % by a profile", rounds=len(seconds))
+
+
+def reported_share(call: Callable[[], Any], device: torch.device, seconds: float = 3.0) -> float | None:
+    """Repeat a call; return the mean utilisation that NVML reports (0 to 1) after the first third, None without it."""
+    readings, began = list[float](), time.monotonic()
+    with suppress(Exception):  # of the package, which has classes of its own, or of torch
+        while (passed := time.monotonic() - began) < seconds:
+            time_call(call, device)
+            if passed > seconds / 3 + len(readings) * seconds / 30:  # NVML looks back by up to a second
+                readings.append(gpu_load(device)["load/gpu"])
+    return fmean(readings) if readings else None
+
+
+@measure
+def peak_memory(bench: Bench, after: Setting, before: Setting = LOOP, saved: bool = False, agents: int = 2) -> Estimate:
+    """Measure the peak device memory of a run's tensors, ``after`` over ``before``, or the share that is saved."""
+    first, second = (memory_mb(bench, setting, agents).value for setting in (before, after))
+    note = f"{first:.0f} MB before, {second:.0f} MB after"
+    return Estimate(1 - second / first if saved else second / first, note=note)
+
+
+@measure
+def memory_mb(bench: Bench, setting: Setting = LOOP, agents: int = 2, preset: str = TEAMS[0]) -> Estimate:
+    """Measure the peak device memory of a run's tensors (MB)."""
+    bench.need_gpu("device memory")
+    gc.collect()  # what was measured before would be freed during this measurement, and hide as much
+    allocated = torch.cuda.memory_allocated(bench.device)
+    torch.cuda.reset_peak_memory_stats(bench.device)
+    one = build_call(bench.config(setting, agents, preset), "cycle")
+    with one.rt.scope():
+        for _ in range(3):
+            one.call()
+    return Estimate((torch.cuda.max_memory_allocated(bench.device) - allocated) / 1e6)

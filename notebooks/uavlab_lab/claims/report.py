@@ -7,7 +7,7 @@ import datetime
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -22,14 +22,14 @@ from uavlab.core.text import one_line
 from uavlab.profiling.timing import ENOUGH
 from uavlab.storage.files import read_json, write_json
 from uavlab.storage.machine import describe
-from uavlab_lab.claims import assignment, compiled, gpu, mapping, telemetry, update_interval  # noqa: F401 - they register
+from uavlab_lab.claims import mapping, telemetry  # noqa: F401 - they register measures
 from uavlab_lab.claims.ledger import Claim
 from uavlab_lab.claims.measures import MEASURES, Bench, Estimate, NotTestable
 
 FOLDER = installation.ROOT / "figures" / "records"
-NOT_BUILT, NOT_MEASURED, NOT_TESTABLE = "not built yet", "not measured", "not testable here"
+NOT_BUILT, ILL_DEFINED, NOT_MEASURED, NOT_TESTABLE = "not built yet", "ill-defined", "not measured", "not testable here"
 REFUTED = "refuted by arithmetic"
-UNDECIDED = (NOT_BUILT, NOT_MEASURED, NOT_TESTABLE)
+UNDECIDED = (NOT_BUILT, ILL_DEFINED, NOT_MEASURED, NOT_TESTABLE)
 COUNTED = ("constant", "missions")  # measures that calculate, the same on any machine
 
 
@@ -48,7 +48,7 @@ def verdict(claim: Claim, record: Mapping[str, Any] | None) -> str:
     the claim is about another kind, model or number of devices than the record's, or about one program. Of these, the
     utilisation of a GPU alone has a verdict, which is one on this program.
     """
-    if claim.standing in (NOT_BUILT, "ill-defined"):
+    if claim.standing in (NOT_BUILT, ILL_DEFINED):
         return claim.standing
     entry, arithmetic = entry_of(claim, record), claim.standing == "arithmetic"
     elsewhere = claim.subject == "program" and not (record and of_this_program(claim))
@@ -126,11 +126,15 @@ def format_range(low: float, high: float | None, unit: str, neutral: float | Non
 
 
 def measure(claims: Sequence[Claim], path: Path, bench: Bench, say: Callable[[str], Any] = print) -> dict[str, Any]:
-    """Measure claims here, one after the other, and write each to the record at ``path`` at once."""
+    """Measure claims here, one after the other, and write each to the record at ``path`` at once.
+
+    A claim without a measure, or whose measure is gone, keeps the entry that it has.
+    """
     machine = describe(bench.device)
     record = {**(read(path) if path.exists() else {"measured": {}}), "suite": "claims", "machine": machine}
     for claim in claims:
-        if not claim.measure:
+        if claim.measure not in MEASURES:
+            say(f"{claim.claim}: nothing measures it")
             continue
         entry = {**_entry(claim, bench), "commit": machine["commit"], "digest": claim.digest}
         record["measured"][claim.claim] = entry
@@ -204,9 +208,10 @@ def newest(own: Path) -> tuple[dict[str, Any] | None, str]:
     elif others:
         names = ", ".join(record["machine"]["device"] for record in others)
         record, *others = others
-        where = f"Not measured on this machine; {program()} claims --all does. Measured, the newest shown: {names}."
+        measures = f"{program()} claims --measure all does"
+        where = f"Not measured on this machine; {measures}. Measured, the newest shown: {names}."
     else:
-        return None, f"Not measured on this machine, nor on another; {program()} claims --all measures."
+        return None, f"Not measured on this machine, nor on another; {program()} claims --measure all measures."
     return record | {"others": others}, where
 
 
@@ -234,40 +239,38 @@ def rows(claims: Iterable[Claim], record: Mapping[str, Any] | None) -> list[dict
         ``high`` (of fewer than ``ENOUGH`` rounds their range), ``verdict``, ``command`` (to measure it again; empty
         without a measure), ``note`` and ``machine``, the device that was measured.
     """
-    rows, records = [], [record, *record.get("others", ())] if record else []
-    for claim in claims:
-        shown = min(records, key=partial(_rank, claim), default=None)
-        entry, notes = entry_of(claim, shown), ["By arithmetic."] if claim.standing == "arithmetic" else []
-        not_counted = claim.measure not in COUNTED
-        notes.append(claim.note)
-        if entry and entry["low"] is not None:
-            low, high = (format_number(entry[end], claim.unit) for end in ("low", "high"))
-            rounds = entry.get("rounds") or ENOUGH
-            notes.append(f"{'95 % interval' if rounds >= ENOUGH else f'Range of {rounds} rounds:'} {low} to {high}.")
-        if entry and entry["note"]:
-            notes.append(f"{entry['note'][0].upper()}{entry['note'][1:]}.")
-        judged = verdict(claim, shown)
-        if of_this_program(claim) and judged not in UNDECIDED:
-            notes.append("Decided of this program on this GPU, not of theirs.")
-        rows.append(
-            {
-                **{name: getattr(claim, name) for name in ("claim", "wording", "source", "device", "unit", "neutral")},
-                "claimed_low": claim.low,
-                "claimed_high": claim.high,
-                **{
-                    "measured": entry and entry["value"],
-                    "low": entry and entry["low"],
-                    "high": entry and entry["high"],
-                },
-                "verdict": judged,
-                "command": f"uavlab claims --measure {claim.claim}" if claim.measure else "",
-                "note": " ".join(
-                    filter(None, [*notes, *(beside(claim, each) for each in records if each is not shown)])
-                ),
-                "machine": device_of(claim, shown["machine"]) if shown and entry and not_counted else None,
-            }
-        )
-    return rows
+    records = [record, *record.get("others", ())] if record else []
+    return [_row(claim, records) for claim in claims]
+
+
+def _row(claim: Claim, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    shown = min(records, key=partial(_rank, claim), default=None)
+    entry, judged = entry_of(claim, shown) or {}, verdict(claim, shown)
+    counted = claim.measure in COUNTED
+    notes = ["By arithmetic." if claim.standing == "arithmetic" else "", claim.note, *_measurement(claim, entry)]
+    if of_this_program(claim) and judged not in UNDECIDED:
+        notes.append("Decided of this program on this GPU, not of theirs.")
+    notes += [beside(claim, another) for another in records if another is not shown]
+    return {
+        **{name: getattr(claim, name) for name in ("claim", "wording", "source", "device", "unit", "neutral")},
+        "claimed_low": claim.low,
+        "claimed_high": claim.high,
+        **{name: entry.get(key) for name, key in (("measured", "value"), ("low", "low"), ("high", "high"))},
+        "verdict": judged,
+        "command": f"uavlab claims --measure {claim.claim}" if claim.measure in MEASURES else "",
+        "note": " ".join(filter(None, notes)),
+        "machine": device_of(claim, shown["machine"]) if shown and entry and not counted else None,
+    }
+
+
+def _measurement(claim: Claim, entry: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the interval of a measured number, and what the number depends on, as sentences."""
+    if entry.get("low") is not None:
+        low, high = (format_number(entry[end], claim.unit) for end in ("low", "high"))
+        rounds = entry.get("rounds") or ENOUGH
+        yield f"{'95 % interval' if rounds >= ENOUGH else f'Range of {rounds} rounds:'} {low} to {high}."
+    if note := entry.get("note"):
+        yield f"{note[0].upper()}{note[1:]}."
 
 
 def count_verdicts(rows: Iterable[Mapping[str, Any]]) -> str:
@@ -283,12 +286,18 @@ def texts(row: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
     return row["claim"], claimed, row["device"], format_number(row["measured"], row["unit"]), row["verdict"]
 
 
-def format_rows(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Format rows for a terminal, each with its wording, note and command, and count their verdicts."""
+def format_rows(rows: Sequence[Mapping[str, Any]], every: bool = True) -> str:
+    """Format rows for a terminal, each with its wording, note and command, and count all verdicts.
+
+    Without ``every``, rows that nothing decides are counted and not shown.
+    """
     line = "{:26} {:>26}  {:6} {:>20}  {}"
     lines = [line.format("claim", "claimed", "device", "measured", "verdict")]
-    for row in rows:
+    shown = [row for row in rows if every or row["verdict"] not in UNDECIDED]
+    for row in shown:
         lines.append(line.format(*texts(row)))
         parts = f"{row['wording']} ({row['source']})", one_line(row["note"]), row["command"]
         lines += [f"    {part}" for part in parts if part]
-    return "\n".join([*lines, count_verdicts(rows)])
+    hidden = len(rows) - len(shown)
+    more = [f"{hidden} of them, which nothing decides here, are not shown; {program()} claims --all shows them."]
+    return "\n".join([*lines, count_verdicts(rows), *more * bool(hidden)])

@@ -4,24 +4,19 @@ The program of the claims normalises each window on request. Its remedies are to
 window as a separate tensor, and to compile. They are compared with windows gathered by index from rows on the device.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from uavlab.experiment.config import Config, configure
-from uavlab.profiling.timing import ratio, time_call, time_in_turn
+from uavlab.profiling.timing import ratio, time_in_turn
 from uavlab.telemetry.window_source import ItemDataset, WindowCollector
-from uavlab_lab.claims.gpu import device_share
-from uavlab_lab.claims.measures import Bench, Estimate, measure, once
+from uavlab_lab.claims.measures import Bench, Estimate, device_share, measure, once
 from uavlab_lab.measure import compare
-from uavlab_lab.measure.compare import CYCLES, PARTS, Call, loading_calls
+from uavlab_lab.measure.compare import PARTS, Call, loading_calls
 from uavlab_lab.suites.telemetry import FLIGHTS, raw_bytes
 
-PRINTED_EVERY = 20  # batches between two print-outs of the claims' program
-EPOCH = round(0.7 * 109_000 / 512)  # batches of an epoch there: 70 % of its windows are for training
 PRESET = "telemetry_quick"
 
 
@@ -51,12 +46,8 @@ class CachedSource(WindowCollector):
         return self.windows
 
 
-SOURCES: Mapping[str, type[WindowCollector] | None] = {
-    "per_item": None,
-    "once": None,
-    "cached": CachedSource,
-    "device": None,
-}
+SOURCES: Mapping[str, type[WindowCollector] | None]
+SOURCES = {"per_item": None, "once": None, "cached": CachedSource, "device": None}
 """Class of the window source on each path; None for the run's own."""
 
 
@@ -94,15 +85,6 @@ def path_rates(bench: Bench, path: str) -> dict[str, float]:
 
 
 @measure
-def window_rate(bench: Bench, path: str) -> Estimate:
-    """Measure windows per second of a loop that loads and learns."""
-    rates = path_rates(bench, path)
-    alone = f"the loader alone {rates['loader']:,}, the model alone {rates['model']:,}"
-    note = f"{alone}, on {bench.name}; another network is another pace"
-    return Estimate(rates["both"], note=note, rounds=bench.rounds)
-
-
-@measure
 def loading_gain(bench: Bench) -> Estimate:
     """Measure the speed-up of loading windows by normalising all rows once instead of every window."""
     seconds, _ = time_paths(bench)
@@ -113,33 +95,8 @@ def loading_gain(bench: Bench) -> Estimate:
 
 
 @measure
-def pace_drop(bench: Bench) -> Estimate:
-    """Measure the throughput in the second half of a training over that in the first half."""
-    _, _, calls = loading_calls(config(bench, "per_item"))
-    time_call(calls["both"], bench.device)
-    half = max(4, bench.rounds // 3)
-    seconds = [sum(time_call(calls["both"], bench.device) for _ in range(CYCLES)) for _ in range(2 * half)]
-    final = PRINTED_EVERY / EPOCH
-    note = f"windows of a whole epoch over the time since it began, as was printed, fall to {final:.2f} at any pace"
-    return Estimate(**ratio(seconds[:half], seconds[half:], "value"), note=note, rounds=half)
-
-
-@measure
 def telemetry_utilisation(bench: Bench, path: str) -> Estimate:
     """Measure the share of a cycle in which a kernel runs on the GPU."""
     bench.need_gpu("device utilisation")
     rt, _, calls = loading_calls(config(bench, path), SOURCES[path])
     return device_share(bench, Call(calls["both"], rt))
-
-
-@measure
-def cpu_use(bench: Bench, path: str) -> Estimate:
-    """Measure the CPU time of a loop that loads and learns, over its time and number of threads."""
-    rt, _, calls = loading_calls(config(bench, path), SOURCES[path])
-    with rt.scope():
-        time_call(calls["both"], bench.device)
-        began = time.process_time()
-        seconds = sum(time_call(calls["both"], bench.device) for _ in range(bench.rounds))
-        busy = time.process_time() - began
-        threads = torch.get_num_threads()
-        return Estimate(busy / seconds / threads, note=f"{threads} thread(s)", rounds=bench.rounds)

@@ -45,8 +45,7 @@ def build_call(config: Config, piece: str, monitor: Monitor | None = None) -> Ca
     """Build a call of one piece of a run, whose stages ``monitor`` times.
 
     Pieces are ``load`` (a batch), ``update`` (from one batch, always the same), ``cycle`` (act, step, store, draw,
-    update, feedback), ``acting`` (in all worlds once) and ``environment`` (a step of all worlds: transition, reward,
-    observation, and autoreset where there is one).
+    update, feedback), ``acting`` (in all worlds once) and ``environment`` (a whole step of all worlds).
     """
     _check_piece(config, piece)
     rt, *parts = build.assemble(config, monitor)

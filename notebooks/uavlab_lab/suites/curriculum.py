@@ -33,11 +33,9 @@ from uavlab_lab.study import (
     changes,
     figure_of,
     options,
-    origin,
     over_seeds,
     score_bounds,
     times,
-    validation,
 )
 
 WAYS = ("curriculum", "alone")
@@ -45,7 +43,6 @@ FOLDER = "runs/curriculum"
 KEEP = 1000  # checkpoints of a run, of whose policies the learning curve consists
 QUICKEST = 1 / 4  # share of the scores of a run after which a seed that passes every time is at the last stage
 MEASURED = ("updates", "minutes", "update_ms", "last_stage", "difference")
-COURSE = ("reached", "decisions", "validation", "curve")
 
 
 @suite(
@@ -65,21 +62,16 @@ def curriculum_suite(
 ) -> Record:
     """Train each preset both ways, or go on with its runs in ``folder``, and score them; ``rounds`` has no effect.
 
-    The policy of each seed that is scored is its best one, as in every run: with a curriculum, that with the best score
-    at the highest stage that the seed reached. The episodes of a seed are the same for both ways, and none chose a
-    policy. A score is the sum of the figures of an episode with the weights ``score``: higher is better. Intervals are
-    over the seeds, of a single seed over the episodes.
+    The policy of each seed that is scored is its best one, with a curriculum of the highest stage that it reached. The
+    episodes are the same for both ways, and none chose a policy. Intervals are as in the suite ``learners``.
 
     Returns:
         ``minutes``, ``seeds`` and two rows for each preset: ``preset``, ``environment``, ``learner``, ``way``
-        (``curriculum`` or ``alone``), ``seeds``, ``seed`` (the first one), ``updates``, ``minutes`` and ``update_ms``
-        of training, ``last_stage`` (score there), ``difference`` (to the other way, seed by seed; None of ``alone``),
-        ``failed`` (why a run has no figures; empty if it has), ``score`` (weights), ``episodes`` (of each seed),
-        ``stages`` (of each its ``settings``, ``score`` and ``difference``), ``reached`` (the highest stage of each
-        seed), ``decisions`` (``update``, ``seed``, stages and ``reason``), ``validation`` (the scores that chose
-        policies, at the ``stages`` where the seeds were), ``curve`` (scores of the newest policies at the last stage:
-        ``update``, ``minutes``, mean, interval and ``each`` seed) and ``trained`` (the ``command`` that trains the run
-        again, and the ``machine`` that did, with its load before). Figures that are missing are None.
+        (``curriculum`` or ``alone``), ``seed`` (the first one); ``updates``, ``minutes`` and ``update_ms`` of training;
+        ``last_stage`` (score there) and ``difference`` (to the other way, seed by seed; None of ``alone``), and of all
+        ``stages`` the ``settings``, ``score`` and ``difference``; ``reached`` (the highest stage of each seed),
+        ``decisions``, ``curve`` (scores of the newest policies at the last stage), and what ``attempt`` returns.
+        Figures that are missing are None.
     """
     layer = {"runs": seeds, "minutes": minutes, "device": device, "keep": KEEP, **settings}
     configs = {name: both_ways(name, layer) for name in choose(presets)}
@@ -135,11 +127,20 @@ def compare(configs: Mapping[str, Config], folders: Mapping[str, Path]) -> list[
     there = stages_of(configs["curriculum"])
     plan, stages, rows, values = there.plan, there.scored, dict[str, Record](), dict[str, list[Tensor | None]]()
     for way, config in configs.items():
-        run, failed = attempt(config, folders[way], points(plan))
+        run, about = attempt(config, folders[way], points(plan))
         trained = None if run is None else run.trained()
         values[way] = [None if trained is None else score_episodes(trained, env) for env in stages]
-        rows[way] = _row(way, config if run is None else run.config, folders[way], failed)
-        rows[way] |= {} if run is None else {**times(run), **course(run, stages[-1], len(stages))}
+        rows[way] = {
+            "preset": config.preset,
+            "environment": catalogue.presets()[config.preset].env,
+            "learner": config.task.learner,
+            "way": way,
+            "seed": config.run.seed,
+            **dict.fromkeys(MEASURED),
+            **({} if run is None else times(run)),
+            **about,
+            **course(run, about["validation"], stages),
+        }
     for way, row in rows.items():
         bounds = score_bounds(stages[-1])
         row["stages"] = [
@@ -160,33 +161,15 @@ def score_episodes(policy: TrainedPolicy, env: Any) -> Tensor:
     return scores.weigh(env.score, figures)
 
 
-def _row(way: str, config: Config, folder: Path, failed: str) -> Record:
-    """Return a row without figures."""
-    return {
-        "preset": config.preset,
-        "environment": catalogue.presets()[config.preset].env,
-        "learner": config.task.learner,
-        "way": way,
-        "seeds": config.run.runs,
-        "seed": config.run.seed,
-        **dict.fromkeys(MEASURED),
-        "failed": failed,
-        "score": dict(config.evaluation.score),
-        "episodes": config.run.evaluate_episodes,
-        "stages": [],
-        **{name: [] for name in COURSE},
-        "trained": origin(config, folder),
-    }
-
-
-def course(run: Run, env: Any, stages: int) -> Figure:
-    """Return how a run went: the highest stage of each seed, decisions, scores over time, and those at a task."""
+def course(run: Run | None, scores: Sequence[Figure], stages: Sequence[Any]) -> Figure:
+    """Return how a run went: the highest stage of each seed, decisions, and scores over time at the last stage."""
+    if run is None:
+        return {"reached": [], "decisions": [], "curve": []}
     there = run.schedules.progression
     return {
-        "reached": [each.reached + 1 for each in there.positions] if there else [stages] * run.config.run.runs,
+        "reached": [place.reached + 1 for place in there.positions] if there else [len(stages)] * run.config.run.runs,
         "decisions": decisions(run),
-        "validation": (points := validation(run)),
-        "curve": [_at_task(run, point, env) for point in points],
+        "curve": [_at_task(run, point, stages[-1]) for point in scores],
     }
 
 

@@ -1,17 +1,22 @@
 """Update intervals with slow worlds: in one process, in turn; of ranks that wait; and by a model of such devices."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple
 
 from uavlab.benchmarks import Option, Record, suite
+from uavlab.envs.leader_follower.env import SlowLeaderFollower
 from uavlab.experiment.config import Device, configure
-from uavlab.profiling.timing import median, ratio
-from uavlab_lab.claims.measures import Bench
-from uavlab_lab.claims.update_interval import BLOCK, paced_blocks
-from uavlab_lab.measure.compare import Settings
+from uavlab.profiling.timing import median, ratio, time_call
+from uavlab.runtime.stage_timer import Monitor
+from uavlab_lab.claims.measures import Bench, Setting
+from uavlab_lab.measure.compare import Settings, build_call
 from uavlab_lab.scaling import Link, Load, interval_gain, longest_wait
 from uavlab_lab.suites.ranks import time_groups
+from uavlab_lab.suites.scale import COLLECT
 
+SIZES = {"update": "batched", "acting": "batched", "batch": 512, "hidden": 64, "learning_starts": 1, "step_ms": 0.0}
+BLOCK = 20  # updates, a multiple of every interval
 INTERVALS = (1, 5, 10, 20)
 DEVICES = (2, 8, 64)
 FREE = Link(bandwidth=float("inf"), latency=0.0)  # sums of gradients that take no time
@@ -38,10 +43,8 @@ def interval_suite(
 
     Returns:
         Rows ``worlds, interval, overlap`` and what ``compare_paces`` measures; ``over_first`` is to interval 1 with as
-        many worlds. And ``waiting``: ``devices, interval``, and ``gain``, how many times as fast as at interval 1
-        updates are if the time of a step is random (exponentially distributed) and devices wait for the slowest. And
-        ``ranks``: of those here ``ranks, interval, update_ms``, ``over_first, low, high``, and the ``gain`` of the
-        model.
+        many worlds. ``waiting`` has the ``gain`` over interval 1 of ``devices`` that wait for the slowest of random,
+        exponentially distributed steps, by the model; ``ranks`` has what ranks gain here, beside the model.
     """
     bench = Bench(rounds, device=device, **sizes)
     trial = paced_blocks(bench, {})
@@ -65,6 +68,47 @@ def interval_suite(
     }
 
 
+class Block(NamedTuple):
+    """The time of some updates with their steps (s), and the learner's share of it."""
+
+    learner: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class PacedWorld(SlowLeaderFollower):
+    """A slow world whose steps wait for ``pace_ms``, a list of one number (ms) that the caller may change."""
+
+    pace_ms: list[float] = field(default_factory=lambda: [0.0], compare=False)
+
+    def transition(self, state: Any, action: Any, noise: Any) -> Any:
+        """Wait, then move all agents by one step."""
+        return SlowLeaderFollower.transition(replace(self, step_ms=self.pace_ms[0]), state, action, noise)
+
+
+def paced_blocks(bench: Bench, setting: Setting) -> Callable[[float], Block]:
+    """Build a function that runs one block of updates; its argument is the waiting time of a step (ms)."""
+    config = bench.config({**SIZES, **setting}, preset="slow_leader_follower")
+    world = PacedWorld(**{f.name: getattr(config.env, f.name) for f in fields(config.env)})
+    overlap = config.toggles.prefetch == "overlap"
+    monitor = None if overlap else Monitor(bench.device)  # a monitor times one thread alone
+    one = build_call(replace(config, env=world), "cycle", monitor)
+
+    def block(step_ms: float) -> Block:
+        world.pace_ms[0] = step_ms
+        if monitor:
+            monitor.reset()
+        with one.rt.scope():
+            for _ in range(config.toggles.interval * overlap):  # ends steps that began in the last block
+                one.call()
+            seconds = time_call(lambda: [one.call() for _ in range(BLOCK)], one.rt.device)
+        rows = monitor.read() if monitor else []
+        return Block(sum(row["share"] for row in rows if row["name"] not in COLLECT), seconds)
+
+    block(0.0)  # warm-up
+    return block
+
+
 def waiting(pace: float) -> list[dict[str, Any]]:
     """Return what an interval is worth to devices that wait for the slowest, if a step is ``pace`` updates long."""
     return [
@@ -79,7 +123,7 @@ def waiting(pace: float) -> list[dict[str, Any]]:
 
 
 def time_ranks(count: int, rounds: int, device: Device) -> list[dict[str, Any]]:
-    """Time blocks of updates of so many ranks at each interval, in turn; see ``interval_suite`` for the rows."""
+    """Time blocks of updates of so many ranks at each interval, in turn, beside the gain of the model."""
     seconds, _ = time_groups({k: (f"interval_{k}", count) for k in INTERVALS}, BLOCK, rounds, device)
     env, first = configure("interval_1").env, median(seconds[1]) / BLOCK
     step_s, pause_s = env.step_ms / 1e3, env.pause_ms / 1e3

@@ -5,9 +5,9 @@ of ``ENVIRONMENT_quick``, else the latter, or all defaults; a row holds the comm
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from uavlab.benchmarks import Option, Record, suite
 from uavlab.core.registry import ENVIRONMENTS
@@ -18,28 +18,13 @@ from uavlab.experiment.config import Config, Device, configure
 from uavlab.experiment.names import presets
 from uavlab.experiment.run import Run
 from uavlab_lab.intervals import way
-from uavlab_lab.study import (
-    NOTHING,
-    SEED,
-    Figure,
-    attempt,
-    changes,
-    figure_of,
-    options,
-    origin,
-    score_bounds,
-    short,
-    times,
-    validation,
-)
+from uavlab_lab.study import NOTHING, SEED, Figure, attempt, changes, figure_of, options, score_bounds, short, times
 
 FOLDER = "runs/learners"
-PAIRS = "this ENVIRONMENT:LEARNER alone, or those of an ENVIRONMENT or of a LEARNER"
 MEASURED = ("updates", "minutes", "update_ms", "best", "last")
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """A learner, an environment that it fits, and the preset from which it starts."""
 
     environment: str
@@ -72,21 +57,15 @@ def learners_suite(
 ) -> Record:
     """Train each pair, or go on with its run in ``folder``, and score its policies; ``rounds`` has no effect.
 
-    The policy of each seed that is kept is the one with the best validation score, as in every run. ``best`` scores it
-    in episodes that no policy was chosen by, and ``validation`` is the course of the scores that chose it. A score is
-    the sum of the figures of an episode with the weights ``score``: higher is better. Intervals are over the seeds, of
-    policies without training, and of a single seed, over the episodes.
+    ``best`` scores the policies with the best validation scores in other episodes, by the weights ``score``: higher is
+    better. Intervals are over the seeds; of policies without training, and of a single seed, over the episodes.
 
     Returns:
-        ``minutes``, ``seeds`` and a row for each pair: ``environment``, ``learner``, ``preset``, ``seeds``, ``updates``
-        and ``minutes`` of training of all seeds together, ``update_ms`` (these minutes per update, in which worlds are
-        stepped and policies scored, too),
-        ``best`` and ``last`` (scores of the kept and of the last policies), ``random``, ``plan`` (name of the best
-        registered baseline), ``share`` (of the way from random actions to it that ``best`` went, with the uncertainty
-        of all three), ``failed`` (why a run has no figures; empty if it has), ``score`` (weights), ``episodes`` (of
-        each seed), ``plans`` (scores of all baselines), ``validation`` (``update``, ``minutes``, mean, interval and
-        ``each`` seed) and ``trained`` (the ``command`` that trains the run again, and the ``machine`` that did, with
-        its load before). Figures that are missing are None.
+        ``minutes``, ``seeds`` and a row for each pair: ``environment``, ``learner``, ``preset``; ``updates``,
+        ``minutes`` and ``update_ms`` of training, all seeds together and validation included; the scores ``best``,
+        ``last`` (of the last policies), ``random`` and ``plans`` (of all baselines); ``plan``, the best of these;
+        ``share`` of the way from random actions to it that ``best`` went; and what ``attempt`` returns. Figures that
+        are missing are None.
     """
     layer = {"runs": seeds, "minutes": minutes, "device": device, **settings}
     configs = {pair: configure(pair.preset, {"learner": pair.learner}, layer) for pair in choose(pairs)}
@@ -131,27 +110,19 @@ def preset_of(environment: str, learner: str) -> str:
 
 def _row(pair: Pair, config: Config, baselines: Mapping[str, Figure], folder: Path) -> Record:
     """Train a pair and return its row; a run that fails ends its own pair alone."""
-    run, failed = attempt(config, folder)
+    run, about = attempt(config, folder)
     measured = dict.fromkeys(MEASURED) if run is None else _figures(run)
     plans = {name: figure for name, figure in baselines.items() if name != "random"}
     plan = max(plans, key=lambda name: plans[name]["mean"], default=None)
     best = measured["best"]
-    went = share(best, baselines["random"], plans[plan]) if best and plan else None
     return {
-        "environment": pair.environment,
-        "learner": pair.learner,
-        "preset": pair.preset,
-        "seeds": config.run.runs,
+        **pair._asdict(),
         **measured,
         "random": baselines["random"],
         "plan": plan,
-        "share": went,
-        "failed": failed,
-        "score": dict(config.evaluation.score),
-        "episodes": config.run.evaluate_episodes,
+        "share": share(best, baselines["random"], plans[plan]) if best and plan else None,
         "plans": plans,
-        "validation": [] if run is None else validation(run),
-        "trained": origin(config if run is None else run.config, folder),
+        **about,
     }
 
 

@@ -25,10 +25,8 @@ def learning_suite(
 ) -> Record:
     """Train the quick preset with seeds 0 to 4, with each set of toggles in turn; ``rounds`` has no effect.
 
-    Returns:
-        ``goal``, and a row for each setting and seed: what ``compare.learning`` returns, ``completion`` (highest in
-        training), ``to_goal_s`` (seconds of training until completion first reaches the goal; None if never) and
-        ``to_goal_warm_s`` (the same without the first update and all before it).
+    A row has what ``compare.learning`` returns, ``completion`` (highest in training), ``to_goal_s`` (of training until
+    completion first reaches the goal; None if never) and ``to_goal_warm_s`` (without the first update).
     """
     rows = []
     settings = {name: toggle_layer(name, device) for name in sets}

@@ -33,8 +33,7 @@ TRAINING = {"worlds": 6, "updates": 1}
 """Missions of a training step: 336 moves of UAVs, of which the published program took 300."""
 
 ORIGINAL_MS, ORIGINAL_STEP_S = 47.0, 13.0
-"""Milliseconds of a team step without the policy in the published program, and seconds for 300 moves and 5 passes over
-them, on one core of another machine."""
+"""Of the published program, on another machine: a team step without the policy, and 300 moves with 5 passes."""
 
 PARTS: Mapping[str, tuple[str, ...]] = {
     "beliefs from log odds": ("belief",),
@@ -163,14 +162,11 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def profile_host(env: HostMapping, steps: int, top: int = 8) -> dict[str, Any]:
-    """Profile team steps of one mission on the host, function by function.
-
-    A profiler slows short Python calls more than long ones; ``profiled_over_plain`` is the slow-down of a whole step.
+def profile_host(env: HostMapping, steps: int) -> dict[str, Any]:
+    """Profile team steps of one mission on the host.
 
     Returns:
-        ``step_ms`` (median without the profiler), ``profiled_over_plain``, ``parts`` (rows ``name, share, mean_ms``,
-        the last for all else) and ``own`` (the ``top`` rows of ``own_times``).
+        ``step_ms`` (median without the profiler) and ``parts`` (rows ``name, share, mean_ms``, the last for all else).
     """
     call, profile = team_step(env, 1, Runtime()), cProfile.Profile()
     call()
@@ -178,31 +174,15 @@ def profile_host(env: HostMapping, steps: int, top: int = 8) -> dict[str, Any]:
     seconds = time_in_turn(calls, steps, torch.device("cpu"), warm_up=0)
     report: Any = pstats.Stats(profile)
     rows = []
-    for name, functions in PARTS.items():
-        total = sum(entry[3] for key, entry in report.stats.items() if function_name(key) in functions)
-        rows.append({"name": name, "share": total / report.total_tt, "mean_ms": 1e3 * total / steps})
+    for part, functions in PARTS.items():
+        total = sum(entry[3] for key, entry in report.stats.items() if _own_name(*key) in functions)
+        rows.append({"name": part, "share": total / report.total_tt, "mean_ms": 1e3 * total / steps})
     rest = 1 - sum(row["share"] for row in rows)
-    other = {"name": "all else", "share": rest, "mean_ms": 1e3 * rest * report.total_tt / steps}
-    return {
-        "step_ms": 1e3 * median(seconds["plain"]),
-        "profiled_over_plain": ratio(seconds["profiled"], seconds["plain"])["median"],
-        "parts": [*sorted(rows, key=lambda row: -row["share"]), other],
-        "own": own_times(report.stats, steps)[:top],
-    }
+    rows.sort(key=lambda row: -row["share"])
+    rows.append({"name": "all else", "share": rest, "mean_ms": 1e3 * rest * report.total_tt / steps})
+    return {"step_ms": 1e3 * median(seconds["plain"]), "parts": rows}
 
 
-def own_times(stats: Mapping[Any, Any], steps: int) -> list[dict[str, Any]]:
-    """List functions with ``calls`` and own time per step (``own_ms``), the longest first."""
-    rows = [
-        {"function": function_name(key), "calls": entry[1] / steps, "own_ms": 1e3 * entry[2] / steps}
-        for key, entry in stats.items()
-    ]
-    return sorted(rows, key=lambda row: -row["own_ms"])
-
-
-def function_name(key: tuple[str, int, str]) -> str:
-    """Return a function's name in a profile, with its file unless it is built in or part of the task on the host."""
-    file, _, name = key
-    inner = file.endswith("numpy_reference.py")
-    plain = name.strip("{}<>").removeprefix("built-in method ").removeprefix("method ")
-    return plain if inner or file == "~" else f"{file.rpartition('/')[2]}:{plain}"
+def _own_name(file: str, line: int, name: str) -> str:
+    """Return the name in a profile of a function of the task on the host or of compiled code; empty for others."""
+    return name.strip("{}<>") if file == "~" or file.endswith("numpy_reference.py") else ""

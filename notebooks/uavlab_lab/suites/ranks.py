@@ -40,10 +40,8 @@ K = TypeVar("K", bound=Hashable)
 def ranks_suite(rounds: int, device: Device, ranks: Sequence[int] = SIZES) -> Record:
     """Time cycles of each number of ranks, in blocks in turn; each rank has the preset's batch and worlds.
 
-    Returns:
-        A row for each preset and number of ranks: ``cycles_per_s``, ``agent_steps_per_s`` of all ranks, ``efficiency``
-        (agent-steps per second and rank, relative to the least number of ranks, with its interval), ``gradient_bytes``
-        of the largest gradient step, and ``all_reduce_us`` in which ranks combine so many bytes.
+    In a row, ``efficiency`` is agent-steps per second and rank over those of the least number of ranks;
+    ``all_reduce_us`` is the time in which ranks combine ``gradient_bytes``, those of the largest gradient step.
     """
     rows = []
     for preset, block in PRESETS.items():
@@ -69,11 +67,7 @@ def ranks_suite(rounds: int, device: Device, ranks: Sequence[int] = SIZES) -> Re
 def time_groups(
     groups: Mapping[K, tuple[str, int]], cycles: int, rounds: int, device: Device
 ) -> tuple[dict[K, list[float]], dict[K, Any]]:
-    """Time blocks of cycles of several groups of ranks, in turn.
-
-    Returns:
-        The seconds of each group's blocks, and what its rank 0 says of itself (``serve``).
-    """
+    """Time blocks of cycles of several groups of ranks, in turn; return their seconds, and what each rank 0 says."""
     seconds: dict[K, list[float]] = {name: [] for name in groups}
     with ExitStack() as stack:
         started = {name: stack.enter_context(group(*each, device)) for name, each in groups.items()}
@@ -88,12 +82,7 @@ def time_groups(
 
 @dataclass(frozen=True)
 class RankProcesses:
-    """The processes of a group of ranks.
-
-    Attributes:
-        preset: What they train.
-        workers: In the order of ranks.
-    """
+    """The processes of a group of ranks, in their order, and the preset that they train."""
 
     preset: str
     workers: list[Worker]
@@ -101,31 +90,23 @@ class RankProcesses:
     def read(self) -> Any:
         """Return what rank 0 answers."""
         line = cast(IO[str], self.workers[0].stdout).readline()
-        if line:
-            return json.loads(line)
-        codes = self._codes()
-        lost = {rank: code for rank, code in codes.items() if code < 0} or codes  # others end because one was killed
-        which = ", ".join(f"rank {rank} of {len(self.workers)} with {code}" for rank, code in lost.items())
-        raise ResourceError(
-            f"bench: {self.preset}: {which or 'rank 0'} ended before it answered; expected seconds of a block. See its "
-            "message above, or try fewer ranks."
-        )
+        if not line:
+            with suppress(subprocess.TimeoutExpired):
+                self.workers[0].wait(ANSWER_S)
+            codes = {rank: code for rank, worker in enumerate(self.workers) if (code := worker.poll()) is not None}
+            which = ", ".join(f"rank {rank} of {len(self.workers)} with {code}" for rank, code in codes.items())
+            raise ResourceError(
+                f"bench: {self.preset}: {which or 'rank 0'} ended before it answered; expected seconds of a block. See "
+                "its message above, or try fewer ranks."
+            )
+        return json.loads(line)
 
     def block_seconds(self, cycles: int) -> float:
         """Return the seconds in which all ranks run some cycles, as rank 0 says."""
         with suppress(BrokenPipeError):  # of a rank that ended, which ends all
             for worker in self.workers:
-                stdin = cast(IO[str], worker.stdin)
-                stdin.write(f"{cycles}\n")
-                stdin.flush()
+                print(cycles, file=worker.stdin, flush=True)
         return float(self.read())
-
-    def _codes(self) -> dict[int, int]:
-        """Return the exit codes of the ranks that have ended, once rank 0 has."""
-        with suppress(subprocess.TimeoutExpired):
-            self.workers[0].wait(ANSWER_S)
-        codes = {rank: worker.poll() for rank, worker in enumerate(self.workers)}
-        return {rank: code for rank, code in codes.items() if code is not None}
 
 
 @contextmanager
@@ -186,5 +167,4 @@ def _serve(preset: str, device: Device) -> None:
 
 def _say(value: Any, rank: int) -> None:
     if rank == 0:
-        sys.stdout.write(json.dumps(value) + "\n")
-        sys.stdout.flush()
+        print(json.dumps(value), flush=True)

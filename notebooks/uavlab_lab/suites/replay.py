@@ -38,8 +38,7 @@ def replay_suite(rounds: int, device: Device, capacity: int = CAPACITY) -> Recor
     """Time draw, gather and reweight by structure, on full replay of the team of five with ``capacity`` rows.
 
     ``wide`` is ``uavlab.replay.prioritized`` with its guard and its counters; ``binary`` and ``cumsum`` have neither.
-    ``uniform`` draws without priorities. Each round has ``BATCHES`` batches per structure; ``over_binary`` and
-    ``over_cumsum`` are medians of ratios of the same batch.
+    ``uniform`` draws without priorities. Ratios are medians over batches, ``BATCHES`` in a round.
     """
     rt = build.runtime(RunConfig(device=device))
     env = LeaderFollower(followers=4)

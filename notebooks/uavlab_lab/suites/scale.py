@@ -56,12 +56,8 @@ def scale_suite(
     """Measure what an update of each preset takes here, and compute what several such devices would do.
 
     Each device has worlds, replay and batches of its own, and all of them add their gradients at each gradient step, so
-    n devices learn from n times the rows of an update. What they do in updates of larger batches is another question.
-
-    Returns:
-        Rows ``preset, cluster, devices``; of one device ``update_ms`` (with its steps) and ``steps_ms`` (those alone),
-        ``gradient_mb`` and ``reductions`` (gradient steps of an update); ``devices_ms``, an update of them all, and
-        ``gain``: how many times as many rows per second they learn from, of which ``devices`` would be ideal.
+    n devices learn from n times the rows of an update. In a row, ``update_ms`` (with ``steps_ms``) is of one device and
+    ``devices_ms`` of all; ``gain`` is in rows per second, of which ``devices`` would be ideal.
     """
     own = {OWN: (devices, Link(gbit * 1e9 / 8, latency * 1e-6))}
     rows = []

@@ -34,11 +34,8 @@ def telemetry_suite(
 ) -> Record:
     """Time on each path: loading a batch, learning from one, and both as in a run.
 
-    ``sizes`` are settings over the preset, by default ``FLIGHTS`` flights.
-
-    Returns:
-        ``batch``, and for each path a row with what ``rates`` returns, ``over_per_item`` (speed-up of the loader
-        alone over ``per_item``), ``bytes`` (memory for the training flights) and ``raw_bytes`` (their size in float32).
+    ``sizes`` are settings over the preset, by default ``FLIGHTS`` flights. A row has what ``rates`` returns,
+    ``over_per_item`` of the loader alone, ``bytes`` (memory for the training flights) and ``raw_bytes`` (in float32).
     """
     calls: dict[tuple[str, str], Callable[[], Any]] = {}
     sources: dict[str, WindowCollector] = {}

@@ -24,7 +24,7 @@ from uavlab.runtime.runtime import Runtime
 from uavlab.runtime.toggles import EAGER, Toggles, as_dict, with_toggles
 from uavlab.storage.machine import usable_cores
 from uavlab.training import make_cycle
-from uavlab_lab.measure.compare import Call, Row, Settings, break_even_calls, compare, compare_calls, prepare
+from uavlab_lab.measure.compare import Call, Row, Settings, break_even_calls, compare_calls, prepare
 
 ORIGINAL_MS = {2: 16.6, 4: 36.2, 8: 89.0}
 """Milliseconds per update of a fork of the published program by number of agents, once on another machine."""
@@ -39,30 +39,18 @@ PATIENCE = 3600  # seconds for one thread count of the ladder
 
 @suite("update", about="batched learner over the loop")
 def update_suite(rounds: int, device: Device, sizes: Mapping[str, Any] = SIZES) -> Record:
-    """Time one update of the batched learner against two references: batch 128, hidden 256, eager, float32.
+    """Time an update as the loop, which evaluates all actors again for each agent, without that waste, and batched.
 
-    The loop evaluates all actors again for each agent, in both phases; ``cached`` is the loop without that waste.
+    All three are eager and in float32; the rows are those of the ladder, with ``original_ms``.
     """
-    settings = {kind: {"update": kind} for kind in ("loop", "cached", "batched")}
     rows = []
     for agents in (2, 4, 8):
         layer = {**sizes, "followers": agents - 1, "device": device}
-        compared = compare("leader_follower", settings, layer, rounds=rounds, over=["cached"])
-        rows += [
-            {
-                "agents": agents,
-                "setting": row["setting"],
-                "threads": Toggles().threads,
-                "ms": row["ms"],
-                "ops": row["ops"],
-                "over_loop": row["over_first"],
-                "low": row["low"],
-                "high": row["high"],
-                "over_cached": row["over_cached"],
-                "original_ms": ORIGINAL_MS[agents],
-            }
-            for row in compared
-        ]
+        configs = {
+            kind: configure("leader_follower", layer, {"update": kind}) for kind in ("loop", "cached", "batched")
+        }
+        compared = compare_rungs(agents, prepare(configs, "update"), rounds)
+        rows += [{**row, "original_ms": ORIGINAL_MS[agents]} for row in compared]
     return {"rows": rows}
 
 
@@ -105,12 +93,7 @@ def _cycles(config: Config, rt: Runtime) -> Callable[[], Any]:
 
 @suite("env", about="steps per second, and what compiling them gains")
 def env_suite(rounds: int, device: Device) -> Record:
-    """Time whole steps of many worlds: transition, reward, observation, autoreset and refills of its pool.
-
-    Returns:
-        Rows with ``env, agents, worlds, setting, threads, agent_steps_per_s``, the same of compiled steps, and
-        ``compiled_over_plain`` with its interval from ``low`` to ``high``.
-    """
+    """Time whole steps of many worlds: transition, reward, observation, autoreset and refills of its pool."""
     rows = []
     runtimes = {
         name: build.runtime(RunConfig(device=device), with_toggles(Toggles(), {"update": "batched", "compile": mode}))
@@ -201,11 +184,9 @@ def ladder_suite(
     are 1 and all cores. With ``cache`` code that was compiled before is used, which makes first calls shorter.
 
     Returns:
-        Rows with ``agents, setting, threads, ms, over_loop`` (speed-up over the loop with the same threads, and its
-        interval from ``low`` to ``high``), ``over_cached`` (over the loop that evaluates no actor twice),
-        ``over_below, ops, first_call_s, best`` (whether it is the fastest row for these agents and threads), ``share``
-        (of the matrix rate measured at the update's own shapes and precision) and ``paid_back`` (updates after which
-        the longer first call pays off against the fastest row that is not compiled, see ``break_even_calls``).
+        The rows of ``compare_rungs`` with ``share`` (of the matrix rate measured at the update's own shapes and
+        precision), ``best`` (whether it is the fastest for these agents and threads) and ``paid_back`` (updates after
+        which its longer first call pays off against the fastest row that is not compiled).
     """
     counts = list(threads) or sorted({1, usable_cores()} if device != "cuda" else {1})
     if len(counts) > 1:
@@ -235,29 +216,32 @@ def _rows_of_process(rounds: int, device: Device, threads: int, full: bool) -> l
     return json.loads(ended.stdout.splitlines()[-1])["rows"]
 
 
+def compare_rungs(agents: int, calls: Mapping[str, Call], rounds: int) -> list[Row]:
+    """Time prepared updates in turn; ``over_loop`` is to the first, with its interval, ``over_cached`` to that rung."""
+    return [
+        {
+            "agents": agents,
+            "setting": row["setting"],
+            "threads": calls[row["setting"]].rt.toggles.threads,
+            "ms": row["ms"],
+            "over_loop": row["over_first"],
+            **{name: row[name] for name in ("low", "high", "over_cached", "over_below", "ops")},
+            "first_call_s": round(row["first_call_s"], 2),
+        }
+        for row in compare_calls(calls, rounds, over=["cached"])
+    ]
+
+
 def _ladder_rows(agents: int, calls: Mapping[str, Call], rounds: int) -> list[Row]:
     work = count_work(calls["batched, fused Adam"].call)  # operators inside compiled code are not visible
-    rows = []
-    for row in compare_calls(calls, rounds, over=["cached"]):
+    rows = compare_rungs(agents, calls, rounds)
+    for row in rows:
         rt = calls[row["setting"]].rt
         with rt.scope():  # the matrix products alone, at the rate of their own shapes and precision
             floor = work.flops / ceilings(rt.device, rt.toggles.precision, work).rate
-        rows.append(
-            {
-                "agents": agents,
-                "setting": row["setting"],
-                "threads": rt.toggles.threads,
-                "ms": row["ms"],
-                "over_loop": row["over_first"],
-                "low": row["low"],
-                "high": row["high"],
-                "over_cached": row["over_cached"],
-                "over_below": row["over_below"],
-                "ops": work.operators if rt.toggles.update == "batched" else row["ops"],
-                "first_call_s": round(row["first_call_s"], 2),
-                "share": round(1e3 * floor / row["ms"], 3),
-            }
-        )
+        row["share"] = round(1e3 * floor / row["ms"], 3)
+        if rt.toggles.update == "batched":
+            row["ops"] = work.operators
     best = max(rows, key=lambda row: row["over_loop"])
     eager = [row for row in rows if calls[row["setting"]].rt.toggles.compile == "off"]
     fastest = max(eager, key=lambda row: row["over_loop"])

@@ -146,7 +146,11 @@ class TestClaims:
         ended = uavlab("claims", "--json")
         assert ended.code == 0
         assert [row["claim"] for row in ended.json["rows"]] == [claim.claim for claim in ledger()]
-        assert all(row["verdict"] and row["wording"] and row["wording"] in ended.out for row in ended.json["rows"])
+        decided = [row["verdict"] not in book.UNDECIDED for row in ended.json["rows"]]
+        assert [row["wording"] in ended.out.rpartition("\n{")[0] for row in ended.json["rows"]] == decided
+        assert any(decided)
+        everything = uavlab("claims", "--all")
+        assert all(row["wording"] in everything.out for row in ended.json["rows"])
         assert book.count_verdicts(ended.json["rows"]) in ended.out
         assert "Not measured on this machine" in ended.out
         assert list(tmp_path.iterdir()) == []
