@@ -4,6 +4,8 @@ A page is a template beside this file, in the language of Jinja: sentences as th
 braces. What the braces call is in ``records`` and ``figures``.
 """
 
+from pathlib import Path
+
 import jinja2
 
 from tools.tables import figures, records
@@ -36,6 +38,10 @@ def block(name: str = "docs/measurements.md") -> str:
 
 def write(name: str) -> None:
     """Put a file's tables into it."""
-    begin, end = MARKS[name]
-    text = (ROOT / name).read_text(encoding="utf-8")
-    (ROOT / name).write_text(text.split(begin)[0] + block(name) + text.split(end)[1], encoding="utf-8")
+    put(ROOT / name, block(name), *MARKS[name])
+
+
+def put(path: Path, text: str, begin: str, end: str) -> None:
+    """Replace what a file has between two marks, and the marks."""
+    page = path.read_text(encoding="utf-8")
+    path.write_text(page.split(begin)[0] + text + page.split(end)[1], encoding="utf-8")

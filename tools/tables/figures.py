@@ -3,18 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import torch
-
-from tools.tables.records import Row, names, read
-from uavlab import evaluation
-from uavlab.core.statistics import student
+from tools.tables.records import Figure, Row, names, over_seeds, read, spread, trained_row
 from uavlab.experiment.config import configure
 from uavlab.experiment.cross_play import CrossPlay
 from uavlab.telemetry.predict import MOST
 from uavlab_lab.claims import report
 from uavlab_lab.claims.ledger import ledger
 
-Figure = dict[str, Any]
 CLAIMS = (  # a selection of the claims: each verdict, and the best known ones
     "baseline-utilisation cached-forwards stage-1 duplicate-waste-4 amp-speed prefetch compile total "
     "cpu-not-applicable full-hours budget-10-missions budget-8 map-constants throughput-drop prenormalised slow-env "
@@ -22,37 +17,9 @@ CLAIMS = (  # a selection of the claims: each verdict, and the best known ones
 ).split()
 
 
-def trained_row(name: str, *keys: str) -> dict[str, Any]:
-    """Return one row for all training seeds of a record: figures with intervals, seeds, and minutes of training."""
-    record = read(name)
-    rows, runs = record["rows"], record["trained"]
-    figures = {key: over_seeds([row[key] for row in rows], key == "completion" and rows[0]["episodes"]) for key in keys}
-    seeds = sum(len(run["seeds"]) for run in runs)
-    minutes = dict.fromkeys(f"{time(run['seconds'] for run in runs) / 60:.0f}" for time in (min, max))
-    counted = f"{seeds} seeds" if seeds > 1 else "1 seed"
-    return {**figures, "seeds": counted, "several": seeds > 1, "minutes": " to ".join(minutes)}
-
-
 def trained_rows(labels: Mapping[str, str], *keys: str) -> list[dict[str, Any]]:
     """Return such a row for each record, with its label."""
     return [{**trained_row(name, *keys), "label": label} for name, label in labels.items()]
-
-
-def over_seeds(figures: Sequence[Row], episodes: int = 0) -> Figure:
-    """Return mean and ends of a figure over training seeds; of one seed as recorded.
-
-    Those of a share of ``episodes`` are what ``evaluate`` returns of as many runs.
-    """
-    means = [mean for figure in figures for mean in figure.get("each", [figure["mean"]])]
-    if episodes:
-        wins = torch.tensor([round(mean * episodes) for mean in means])
-        return vars(evaluation.interval((torch.arange(episodes) < wins[:, None]).double(), outcomes=True))
-    return dict(figures[0]) if len(means) == 1 else spread(means)
-
-
-def spread(values: Sequence[float]) -> Figure:
-    """Return the mean of values with Student's interval."""
-    return dict(zip(("mean", "low", "high"), student(values), strict=True))
 
 
 def chosen(preset: str) -> str:
@@ -97,7 +64,10 @@ def stages(records: Iterable[Row]) -> list[dict[str, Any]]:
     return [
         {
             "stage": each[0]["stage"],
-            **{name: "{} to {}".format(*each[0]["settings"].get(name, getattr(preset, name))) for name in ("uavs", "targets")},
+            **{
+                name: "{} to {}".format(*each[0]["settings"].get(name, getattr(preset, name)))
+                for name in ("uavs", "targets")
+            },
             "score": over_seeds([row["score"] for row in each]),
             "greedy": over_seeds([row["plans"]["greedy"] for row in each]),
             "ratio": over_seeds([row["ratio"] for row in each]),

@@ -6,12 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from uavlab import evaluation
 from uavlab.benchmarks import suites
+from uavlab.core.statistics import student
 
 ROOT = Path(__file__).parents[2]
 RECORDS = ROOT / "figures" / "records"
 NAMES = {"mappo": "MAPPO", "masac": "MASAC"}  # of learners
 Row = Mapping[str, Any]
+Figure = dict[str, Any]
 
 
 def read(name: str) -> dict[str, Any]:
@@ -106,6 +111,34 @@ def scored(names: Iterable[str], value: str = "") -> str:
     if trained == evaluated:
         where = f"Trained and evaluated on {trained}"
     return f"{where}: {', '.join(dict.fromkeys(f'`{command}`' for command in commands))}."
+
+
+def trained_row(name: str, *keys: str) -> dict[str, Any]:
+    """Return one row for all training seeds of a record: figures with intervals, seeds, and minutes of training."""
+    record = read(name)
+    rows, runs = record["rows"], record["trained"]
+    figures = {key: over_seeds([row[key] for row in rows], key == "completion" and rows[0]["episodes"]) for key in keys}
+    seeds = sum(len(run["seeds"]) for run in runs)
+    minutes = dict.fromkeys(f"{time(run['seconds'] for run in runs) / 60:.0f}" for time in (min, max))
+    counted = f"{seeds} seeds" if seeds > 1 else "1 seed"
+    return {**figures, "seeds": counted, "several": seeds > 1, "minutes": " to ".join(minutes)}
+
+
+def over_seeds(figures: Sequence[Row], episodes: int = 0) -> Figure:
+    """Return mean and ends of a figure over training seeds; of one seed as recorded.
+
+    Those of a share of ``episodes`` are what ``evaluate`` returns of as many runs.
+    """
+    means = [mean for figure in figures for mean in figure.get("each", [figure["mean"]])]
+    if episodes:
+        wins = torch.tensor([round(mean * episodes) for mean in means])
+        return vars(evaluation.interval((torch.arange(episodes) < wins[:, None]).double(), outcomes=True))
+    return dict(figures[0]) if len(means) == 1 else spread(means)
+
+
+def spread(values: Sequence[float]) -> Figure:
+    """Return the mean of values with Student's interval."""
+    return dict(zip(("mean", "low", "high"), student(values), strict=True))
 
 
 def method(rows: Iterable[Row]) -> str:
