@@ -28,10 +28,14 @@ def read(folder: Path = RECORDS) -> list[Record]:
     records = []
     for path in sorted(folder.glob("gpu_check_*.json")):
         name = path.stem.removeprefix("gpu_check_")
-        benches, claims = ([json.loads(each.read_text(encoding="utf-8")) for each in sorted(folder.glob(f"{kind}_{name}.json"))]
-                           for kind in ("bench_*", "claims"))  # fmt: skip
-        records.append({**json.loads(path.read_text(encoding="utf-8")), "benches": benches, "claims": claims})
+        benches = [load(each) for each in sorted(folder.glob(f"bench_*_{name}.json"))]
+        claims = [load(each) for each in folder.glob(f"claims_{name}.json")]
+        records.append({**load(path), "benches": benches, "claims": claims})
     return [record for record in records if record["dry_run"] is False]
+
+
+def load(path: Path) -> Record:
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def block(records: Iterable[Record]) -> str:

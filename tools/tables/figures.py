@@ -1,6 +1,6 @@
 """What the tables compute from records: means over seeds, differences, shares and moments."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tools.tables.records import Figure, Row, names, over_seeds, read, spread, trained_row
@@ -9,12 +9,6 @@ from uavlab.experiment.cross_play import CrossPlay
 from uavlab.telemetry.predict import MOST
 from uavlab_lab.claims import report
 from uavlab_lab.claims.ledger import ledger
-
-CLAIMS = (  # a selection of the claims: each verdict, and the best known ones
-    "baseline-utilisation cached-forwards stage-1 duplicate-waste-4 amp-speed prefetch compile total "
-    "cpu-not-applicable full-hours budget-10-missions budget-8 map-constants throughput-drop prenormalised slow-env "
-    "interval-10 equal-updates eight-devices"
-).split()
 
 
 def trained_rows(labels: Mapping[str, str], *keys: str) -> list[dict[str, Any]]:
@@ -64,10 +58,7 @@ def stages(records: Iterable[Row]) -> list[dict[str, Any]]:
     return [
         {
             "stage": each[0]["stage"],
-            **{
-                name: "{} to {}".format(*each[0]["settings"].get(name, getattr(preset, name)))
-                for name in ("uavs", "targets")
-            },
+            **{name: each[0]["settings"].get(name, getattr(preset, name)) for name in ("uavs", "targets")},
             "score": over_seeds([row["score"] for row in each]),
             "greedy": over_seeds([row["plans"]["greedy"] for row in each]),
             "ratio": over_seeds([row["ratio"] for row in each]),
@@ -126,10 +117,10 @@ def reached(goal: float, row: Row, axis: str, unit: float) -> Figure | None:
     return None if None in places else spread([place for place in places if place is not None])
 
 
-def claims_of(record: Row) -> list[list[str]]:
-    """Return the cells of the shown claims: by this record of a CPU, then by those of GPUs beside it."""
+def claims_of(record: Row, shown: Iterable[str]) -> list[list[str]]:
+    """Return the cells of some claims: by this record of a CPU, then by those of GPUs beside it."""
     each = [{**record, "others": []}, *record["others"]]
-    columns = [[report.texts(row) for row in report.rows(ledger(), one) if row["claim"] in CLAIMS] for one in each]
+    columns = [[report.texts(row) for row in report.rows(ledger(), one) if row["claim"] in shown] for one in each]
     return [[*lines[0][:3], *(cell for line in lines for cell in line[3:])] for lines in zip(*columns, strict=True)]
 
 
