@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.gpu_check import measured  # noqa: F401 - it registers the groups of parts 1 and 2
-from tools.gpu_check.registry import GROUPS, ROOT, group, machine  # noqa: F401 - what others take from here
-from tools.gpu_check.worker import Case, NotTried, Result
+from tools.gpu_check.worker import GROUPS, ROOT, Case, NotTried, Result, group  # noqa: F401 - the driver takes GROUPS from here
 
 REAL = {"hidden": 256, "batch": 128, "worlds": 64, "capacity": 65536}  # sizes of the cycles that are timed on a GPU
 WARM = 16  # cycles: the first rows of replay, and what graphs record
@@ -324,38 +323,18 @@ def _slow(device: str, changes: dict[str, Any]) -> bool:
 @group(9, "the tests marked gpu")
 def tests(device: str, folder: Path) -> Iterator[Case]:
     """Yield each file with such tests."""
-    import pytest
-
-    class Reports:
-        def __init__(self) -> None:
-            self.rows: list[Any] = []
-
-        def pytest_runtest_logreport(self, report: Any) -> None:
-            if report.when == "call" or report.outcome != "passed":
-                self.rows.append(report)
-
-        def pytest_collectreport(self, report: Any) -> None:
-            if report.outcome == "failed":
-                self.rows.append(report)
 
     def run_file(name: str) -> str:
-        reports = Reports()
-        options = ["-m", "gpu and not soak", "-k", COVERED, "-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT)]
-        code = pytest.main([name, *options], plugins=[reports])
-        failed = [each for each in reports.rows if each.outcome == "failed"]
-        if failed:
-            last = failed[0].longreprtext.strip().splitlines()[-1]
-            if "ModuleNotFoundError: No module named" in last:
-                raise NotTried(last)
-            raise AssertionError(
-                f"{len(failed)} of {len(reports.rows)}: {failed[0].nodeid.rpartition('::')[2]}: {last}"
-            )
-        if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-            raise RuntimeError(f"pytest ended with {code!r}")
-        passed = sum(each.outcome == "passed" for each in reports.rows)
-        if not passed:
-            raise NotTried(f"{len(reports.rows)} skipped: no CUDA device")
-        return f"{passed} passed, {len(reports.rows) - passed} skipped"
+        words = [sys.executable, "-m", "pytest", name, "-m", "gpu and not soak", "-k", COVERED, "-q", "-p", "no:cacheprovider"]
+        done = subprocess.run([*words, "--tb=line"], cwd=ROOT, capture_output=True, text=True)
+        lines = done.stdout.strip().splitlines() or [done.stderr.strip()[-300:]]
+        if missing := [line for line in lines if "ModuleNotFoundError: No module named" in line]:
+            raise NotTried(missing[0])
+        if done.returncode not in (0, 5):  # 5: no tests
+            raise AssertionError(f"{lines[-1]}: {next((line for line in lines if 'Error' in line), '')}")
+        if "passed" not in lines[-1]:
+            raise NotTried(lines[-1])
+        return lines[-1].partition(" in ")[0]
 
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         if path.parent.name != "tools" and GPU_TEST.search(path.read_text(encoding="utf-8")):

@@ -10,9 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tools.gpu_check.registry import COMMAND, group, machine
 from tools.gpu_check.relations import contradictions
-from tools.gpu_check.worker import Case, NotTried, Result
+from tools.gpu_check.worker import COMMAND, Case, NotTried, Result, group, machine
 
 ROUNDS = 12  # of which an interval is made
 TEAMS = (8, 2, 4)  # agents, the most valuable teams first
