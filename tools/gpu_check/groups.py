@@ -325,7 +325,19 @@ def tests(device: str, folder: Path) -> Iterator[Case]:
     """Yield each file with such tests."""
 
     def run_file(name: str) -> str:
-        words = [sys.executable, "-m", "pytest", name, "-m", "gpu and not soak", "-k", COVERED, "-q", "-p", "no:cacheprovider"]
+        words = [
+            sys.executable,
+            "-m",
+            "pytest",
+            name,
+            "-m",
+            "gpu and not soak",
+            "-k",
+            COVERED,
+            "-q",
+            "-p",
+            "no:cacheprovider",
+        ]
         done = subprocess.run([*words, "--tb=line"], cwd=ROOT, capture_output=True, text=True)
         lines = done.stdout.strip().splitlines() or [done.stderr.strip()[-300:]]
         if missing := [line for line in lines if "ModuleNotFoundError: No module named" in line]:
