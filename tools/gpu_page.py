@@ -39,7 +39,6 @@ def load(path: Path) -> Record:
 
 
 def block(records: Iterable[Record]) -> str:
-    """Return the text between the marks."""
     own = (summary, ended, untried, decided, ledger, contradicted, largest, replay_ms)
     tables.TEMPLATES.filters |= {"sized": sized, "cell": cell}
     text = tables.render("gpu", records=list(records), **{each.__name__: each for each in own})
@@ -47,7 +46,6 @@ def block(records: Iterable[Record]) -> str:
 
 
 def cell(text: object) -> str:
-    """Return a text as one line of a cell."""
     return " ".join(str(text).replace("|", "\\|").replace("<", "&lt;").split())
 
 
@@ -118,7 +116,6 @@ def contradicted(bench: Record) -> Record:
 
 
 def described(row: Record) -> str:
-    """Return which row it is."""
     return ", ".join(f"{row[key]} {key}" for key in ("agents", "worlds") if key in row) + f": {row['setting']}"
 
 

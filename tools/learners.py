@@ -22,18 +22,15 @@ MAKE, DRAW = f"uavlab bench learners --device cpu --out figures/records/{NAME}.j
 
 
 def page(record: Mapping[str, Any]) -> str:
-    """Return the text of the page."""
     return tables.render("learners", record=record, formulas=formulas) + "\n"
 
 
 def formulas(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the score of each environment."""
     scores = {row["environment"]: score_text(row["score"]) for row in rows}
     return [f"{environment}: {text}" for environment, text in scores.items()]
 
 
 def picture(record: Mapping[str, Any]) -> go.Figure:
-    """Return the figure of a record."""
     shared = f", which the {record['seeds']} seeds of a pair share" if record["seeds"] > 1 else ""
     return learning_record(
         record["rows"],

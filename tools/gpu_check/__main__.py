@@ -86,7 +86,6 @@ class Runner:
         self.start()
 
     def start(self) -> None:
-        """Start the process."""
         self.log = tempfile.NamedTemporaryFile("r", errors="replace")  # noqa: SIM115 - as long as the process runs
         self.events, theirs = CONTEXT.Pipe(duplex=False)
         arguments = (theirs, self.log.name, *self.given, sorted(self.done))
@@ -130,7 +129,6 @@ class Runner:
         return False
 
     def close(self, row: Row) -> None:
-        """Note the end of a case."""
         self.done.add(row["name"])
         self.add(row)
 
@@ -146,7 +144,6 @@ class Runner:
 def run_group(
     name: str, given: Sequence[Any], end: float, jobs: int, known: Iterable[str], add: Callable[[Row], None]
 ) -> None:
-    """Run the cases of a group but the known ones in so many processes side by side; add each row."""
     runners = [Runner(name, [*given, part, jobs], known, add) for part in range(jobs)]
     try:
         while runners:

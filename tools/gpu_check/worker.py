@@ -72,8 +72,6 @@ GROUPS: dict[str, Group] = {}
 
 
 def group(weight: float, about: str, **more: Any) -> Callable:
-    """Register the decorated function as a group under its name."""
-
     def register(function: Callable) -> Callable:
         GROUPS[function.__name__] = Group(function, weight, about, **more)
         return function
@@ -143,7 +141,6 @@ def main(
 
 
 def run_cases(cases: Iterable[Case], send: Callable[[dict[str, Any]], None], skip: Collection[str]) -> None:
-    """Run all cases but those to skip."""
     cases = list(cases)
     send({"cases": [case.name for case in cases]})
     for case in (case for case in cases if case.name not in skip):

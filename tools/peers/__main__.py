@@ -60,13 +60,11 @@ class Worker:
         self.facts: dict[str, Any] = self._read()
 
     def ask(self, call: str) -> float:
-        """Return the seconds of a call."""
         with suppress(BrokenPipeError):  # it ended: there is nothing to read
             print(json.dumps(call), file=self.process.stdin, flush=True)
         return self._read()
 
     def close(self) -> None:
-        """End the process."""
         with suppress(BrokenPipeError):
             self.process.stdin.close()
         self.process.wait()
@@ -188,8 +186,6 @@ def run(
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Measure as the command line asks."""
-
     def work(given: argparse.Namespace, command: str) -> None:
         result = record(given.rounds, given.python)
         if given.out:

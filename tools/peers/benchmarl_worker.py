@@ -39,8 +39,6 @@ class Team(TaskClass):
     """A task of this package, whose agents form one group and are paid scaled rewards."""
 
     def get_env_fun(self, num_envs: int, continuous_actions: bool, seed: int | None, device: Any) -> Callable[[], Any]:
-        """Return a function that builds worlds."""
-
         def build() -> Any:
             import uavlab as ul  # the other comparison needs it not
 
@@ -51,7 +49,6 @@ class Team(TaskClass):
         return build
 
     def get_env_transforms(self, env: Any) -> list[Any]:
-        """Return the scale of rewards."""
         return [RewardScaling(loc=0.0, scale=self.config["reward_scale"], in_keys=[(GROUP, "reward")])]
 
     def supports_continuous_actions(self) -> bool:
@@ -92,7 +89,6 @@ class Fixed:
         self.batch = batch
 
     def sample(self) -> Any:
-        """Return the batch; losses add their results to this copy, not to the rows."""
         return self.batch.clone(recurse=False)
 
     def update_tensordict_priority(self, batch: Any) -> None:
@@ -122,7 +118,6 @@ class Peer:
         self.batches = iter(self.experiment.collector)
 
     def iteration(self) -> None:
-        """Collect a batch and train on it."""
         self.train(next(self.batches))
         self.experiment.collector.update_policy_weights_()
 
@@ -152,14 +147,12 @@ class Peer:
             buffers[GROUP] = before
 
     def parameters(self) -> dict[str, int]:
-        """Return the number of parameters of each optimizer."""
         return {
             PARTS[name]: sum(each.numel() for group in adam.param_groups for each in group["params"])
             for name, adam in self.experiment.optimizers[GROUP].items()
         }
 
     def steps(self) -> dict[str, int]:
-        """Return how many steps each optimizer has taken."""
         return {
             PARTS[name]: max((int(state["step"]) for state in adam.state.values()), default=0)
             for name, adam in self.experiment.optimizers[GROUP].items()
@@ -167,7 +160,6 @@ class Peer:
 
 
 def simple_spread(sizes: Mapping[str, Any]) -> Any:
-    """Return the task of VMAS with the sizes of the driver."""
     task = VmasTask.SIMPLE_SPREAD.get_from_yaml()
     task.config |= {"n_agents": sizes["agents"], "max_steps": sizes["horizon"]}
     return task
@@ -214,8 +206,6 @@ def config(name: str, sizes: Mapping[str, Any], folder: str) -> ExperimentConfig
 
 
 def score(peer: Peer, sizes: Mapping[str, Any]) -> float:
-    """Return the share of episodes in which the team reaches the goal."""
-
     def act(obs: Tensor) -> Tensor:
         given = TensorDict({GROUP: TensorDict({"observation": obs}, obs.shape[:2])}, obs.shape[:1])
         with set_exploration_type(ExplorationType.RANDOM), torch.no_grad():
@@ -225,7 +215,6 @@ def score(peer: Peer, sizes: Mapping[str, Any]) -> float:
 
 
 def build(sizes: Mapping[str, Any]) -> tuple[dict[str, Any], Calls]:
-    """Build all experiments; return the facts of this program, and its calls."""
     calls: dict[str, Callable[[], float]] = {}
     if "task" in sizes:
         torch.manual_seed(sizes["seed"])

@@ -69,7 +69,6 @@ def stored(out: Path | None, minutes: float) -> dict[str, Any]:
 
 
 def work(given: argparse.Namespace, command: str) -> None:
-    """Train the seeds that the record lacks."""
     record = stored(given.out, given.minutes)
     for seed in sorted(set(range(given.seeds)) - {row["seed"] for row in record["rows"]}):
         machine = describe("cpu")
@@ -85,7 +84,6 @@ def work(given: argparse.Namespace, command: str) -> None:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Measure as the command line asks."""
     options = {"seeds": (3, "seeds of each program"), "minutes": (10.0, "limit of training of each")}
     run("python -m tools.peers.learning", __doc__, words, options, work)
 

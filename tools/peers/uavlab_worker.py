@@ -31,7 +31,6 @@ class Own:
         return self._timed(lambda: self.learner.update(batch, self.learner.update_noise(self.rng, rows)))
 
     def iteration(self) -> float:
-        """Return the seconds of all cycles of a call."""
         return self._timed(self.cycle)
 
     def _timed(self, work: Callable[[], Any]) -> float:
@@ -50,7 +49,6 @@ class Own:
         return completion(sizes, act)
 
     def parameters(self) -> dict[str, int]:
-        """Return the number of parameters of each optimizer."""
         return {part: sum(each.numel() for each in step.parameters) for part, step in self._optimizers().items()}
 
     def steps(self) -> dict[str, int]:
@@ -70,14 +68,12 @@ def on_spread(name: str, sizes: Mapping[str, Any], critic: str) -> Own:
 
 
 def on_task(sizes: Mapping[str, Any]) -> Own:
-    """Return a run of MAPPO that learns a task."""
     settings = {key: sizes[key] for key in ("hidden", "worlds", "lr", "clip", "gamma", "seed")}
     rest = {"learner": "mappo", "device": "cpu", "critic_lr": sizes["lr"], "lam": sizes["algorithm"]["lmbda"]}
     return Own(configure(sizes["task"], {**settings, **rest, **sizes["mappo"], **sizes["ours"]}), sizes["iterations"])
 
 
 def build(sizes: Mapping[str, Any]) -> tuple[dict[str, Any], Calls]:
-    """Build all runs; return the facts of this program, and its calls."""
     calls: dict[str, Callable[[], float]]
     if "task" in sizes:
         one = on_task(sizes)

@@ -26,7 +26,6 @@ for module in (records, figures):
 
 
 def render(template: str, **names: object) -> str:
-    """Return the text of a template."""
     return TEMPLATES.get_template(f"{template}.md.j2").render(names).strip()
 
 

@@ -24,7 +24,6 @@ def chosen(preset: str) -> str:
 
 
 def cpus(names: Iterable[str]) -> set[str]:
-    """Return the CPUs on which the policies of some records were trained."""
     return {run["machine"]["cpu"] for name in names for run in read(name)["trained"]}
 
 

@@ -20,7 +20,6 @@ Figure = dict[str, Any]
 
 
 def read(name: str) -> dict[str, Any]:
-    """Read one record."""
     return json.loads((RECORDS / f"{name}.json").read_text(encoding="utf-8"))
 
 
