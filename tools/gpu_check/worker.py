@@ -154,10 +154,13 @@ def _raise(error: Exception) -> str:
 
 def look(device: str) -> tuple[dict[str, Any], str, int, str]:
     """Return this machine, its name for files, how many processes it has room for, and the reason for no GPU."""
-    import torch
-
+    nothing = {"device": "unknown"}, "unknown", 1
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        return *nothing, str(error)
     if device == "cuda" and not torch.cuda.is_available():
-        return {"device": "unknown"}, "unknown", 1, "torch.cuda.is_available() is False"
+        return *nothing, "torch.cuda.is_available() is False"
     memory = torch.cuda.mem_get_info()[0] if device == "cuda" else 1e15
     jobs = max(1, min(len(os.sched_getaffinity(0)) - 1, int(memory // MEMORY)))
     return *machine(device), jobs, ""
