@@ -4,7 +4,7 @@ BIN := .venv/bin
 HANGS := -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
 CASES := -m "not soak" -n 2 --dist loadfile --nbval $(HANGS)
 .DEFAULT_GOAL := help
-.PHONY: help setup tour test proofs lab book nbval-twice soak clean
+.PHONY: help setup tour test proofs lab book nbval-twice soak lock clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /make \1: /p' Makefile
@@ -38,6 +38,12 @@ nbval-twice: setup ## run every notebook twice, each time against its stored out
 
 soak: setup ## run the long proofs, for an hour or more; a second call goes on where the first one ended
 	$(BIN)/python tools/soak.py
+
+# Versions that are pinned stay; `--upgrade-package NAME` in LOCK raises one. Torch has no digests: its builds differ by index.
+LOCK := uv pip compile --quiet --universal --no-annotate --custom-compile-command "make lock"
+lock: # after a change of requirements in pyproject.toml; needs uv
+	$(LOCK) pyproject.toml --extra all --extra dev --group setup --output-file constraints.txt
+	$(LOCK) constraints.txt --generate-hashes --no-emit-package torch --output-file requirements.lock
 
 clean: ## remove .venv and caches; runs/ stays
 	rm -rf .venv .import_linter_cache .pytest_cache .mypy_cache .ruff_cache build *.egg-info

@@ -1,41 +1,26 @@
 """Print the part of docs/gpu.md about what a GPU has run, from the records of ``gpu_check``; ``--write`` puts it there.
 
-Records of dry runs are no GPU's, wherever they lie.
+Records of dry runs are no GPU's, wherever they lie. ``tools/tables/gpu.md.j2`` has the words.
 """
 
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from tools import tables
 from tools.gpu_check.groups import cycle_config, sizes_of
 from tools.gpu_check.relations import contradictions
+from tools.tables.records import RECORDS, ROOT
 from uavlab.benchmarks import format_rows
 from uavlab_lab.claims import report
 from uavlab_lab.claims.ledger import ledger
 
 Record = dict[str, Any]
-ROOT = Path(__file__).resolve().parents[1]
-RECORDS = ROOT / "figures" / "records"
 PAGE = ROOT / "docs" / "gpu.md"
-BEGIN, END = "<!-- gpu: made by tools/gpu_page.py -->", "<!-- end of gpu -->"
-NONE = (
-    "**No GPU has run this code: `figures/records` holds no record of a CUDA device.** What stands in its place: CUDA "
-    "graphs ran on an emulator on a CPU (`tests/proofs/test_graph_runs.py`), placement of tensors on a fake device "
-    "of the CPU (`tests/proofs/test_fake_device.py`), and the bodies of the tests marked `gpu` on the CPU "
-    "(`tests/proofs/test_gpu.py`). None of them shows a speed, the rounding of a GPU's kernels, its memory, or what "
-    "happens on several streams."
-)
-STATES = ("ok", "failed", "fell back", "not tried")
-SHOWN = ("failed", "fell back")
-SIZES = {  # of suites whose older records do not say them
-    "env": "sizes by the code: `leader_follower`, 64 steps in each timed round, pools of fresh worlds included",
-    "guard": "sizes by the code: 5 cycles in each timed round, 64 worlds, batch 128, hidden 128",
-    "missions": "sizes by the code: 4 UAVs, 493 x 493 cells, the published network; one training step",
-    "update": "sizes by the code: batch 128, hidden 256, an actor for each agent, targets of one step",
-}
+MARKS = ("<!-- gpu: made by tools/gpu_page.py -->", "<!-- end of gpu -->")
 
 
 def read(folder: Path = RECORDS) -> list[Record]:
@@ -43,57 +28,34 @@ def read(folder: Path = RECORDS) -> list[Record]:
     records = []
     for path in sorted(folder.glob("gpu_check_*.json")):
         name = path.stem.removeprefix("gpu_check_")
-        benches = [_read(each) for each in sorted(folder.glob(f"bench_*_{name}.json"))]
-        claims = [_read(each) for each in folder.glob(f"claims_{name}.json")]
-        records.append({**_read(path), "benches": benches, "claims": claims})
+        benches = [load(each) for each in sorted(folder.glob(f"bench_*_{name}.json"))]
+        claims = [load(each) for each in folder.glob(f"claims_{name}.json")]
+        records.append({**load(path), "benches": benches, "claims": claims})
     return [record for record in records if record["dry_run"] is False]
 
 
-def _read(path: Path) -> Record:
+def load(path: Path) -> Record:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
 def block(records: Iterable[Record]) -> str:
-    """Return the text between the marks."""
-    parts = [part for record in records for part in device(record)] or [NONE]
-    return "\n\n".join([BEGIN, *parts, END])
+    own = (summary, ended, untried, decided, ledger, contradicted, largest, replay_ms)
+    tables.TEMPLATES.filters |= {"sized": sized, "cell": cell}
+    text = tables.render("gpu", records=list(records), **{each.__name__: each for each in own})
+    return "\n\n".join([MARKS[0], text, MARKS[1]])
 
 
-def device(record: Record) -> list[str]:
-    """Return what one device has run: a table by group, each case that failed or fell back, and what was measured."""
-    machine, lines = record["machine"], ["| group | shows | ok | failed | fell back | not tried | code |"]
-    lines.append("| --- | --- | --- | --- | --- | --- | --- |")
-    cases, cycles = [], []
-    for name, group in record["groups"].items():
-        counts = Counter(case["status"] for case in group["cases"])
-        numbers = " | ".join(str(counts[state]) for state in STATES)
-        lines.append(f"| {name} | {group['about']} | {numbers} | {group.get('code') or 'unknown'} |")
-        cases += [f"| {name} | {row(case)} |" for case in group["cases"] if case["status"] in SHOWN]
-        if name == "waits":
-            cycles = [f"| {case['name']} | {sized(case)} |" for case in group["cases"] if case["figure"]]
-    parts = [f"**{machine['device']}**, torch {machine['torch']}, Python {machine['python']}:", "\n".join(lines)]
-    parts.append("A code is the digest of the package that `uavlab bench` writes into records.")
-    if lead := summary(record):
-        parts.insert(1, "In short: " + "; ".join(lead) + ".")
-    if cases:
-        parts.append("\n".join(["| group | case | status | message |", "| --- | --- | --- | --- |", *cases]))
-    if cycles:
-        parts.append("\n".join(["| cycle | sizes | time and waits |", "| --- | --- | --- |", *cycles]))
-        if any("†" in line for line in cycles):
-            parts.append("† Sizes are those of the check's configuration; this record does not say them.")
-    if left := [line for name, group in record["groups"].items() if (line := untried(name, group["cases"]))]:
-        parts.append("Not tried, with the number of cases:\n\n" + "\n".join(left))
-    parts += [part for claims in record["claims"] for part in decided(claims)]
-    return [*parts, *(part for bench in record["benches"] for part in measured(bench))]
+def cell(text: object) -> str:
+    return " ".join(str(text).replace("|", "\\|").replace("<", "&lt;").split())
 
 
-def sized(case: Record) -> str:
-    """Return sizes and figure of a cycle as cells; an older record does not say the sizes of its cycles."""
+def sized(case: Record) -> tuple[str, str]:
+    """Return sizes and figure of a cycle; an older record does not say the sizes of its cycles."""
     figure, _, sizes = case["figure"].partition("; sizes: ")
     if not sizes:
         env, learner, _ = case["name"].split(", ", 2)
         sizes = sizes_of(cycle_config((env, learner), "cuda")).removeprefix("sizes: ") + " †"
-    return f"{sizes} | {figure}"
+    return sizes, figure
 
 
 def summary(record: Record) -> list[str]:
@@ -101,8 +63,9 @@ def summary(record: Record) -> list[str]:
     lines = []
     for bench in record["benches"]:
         if bench["suite"] == "update":
-            gains = ", ".join(f"{row['over_loop']:.2f}x" for row in bench["rows"] if row["setting"] == "batched")
-            teams = ", ".join(str(row["agents"]) for row in bench["rows"] if row["setting"] == "batched")
+            batched = [row for row in bench["rows"] if row["setting"] == "batched"]
+            gains = ", ".join(f"{row['over_loop']:.2f}x" for row in batched)
+            teams = ", ".join(str(row["agents"]) for row in batched)
             lines.append(f"a batched update is {gains} as fast as the loop, with {teams} agents, eager")
     figures = {case["name"]: case["figure"].split() for case in record["groups"].get("waits", {"cases": []})["cases"]}
     for name, words in figures.items():
@@ -114,91 +77,61 @@ def summary(record: Record) -> list[str]:
     return lines
 
 
-def decided(claims: Record) -> list[str]:
-    """Return the verdicts that this device's record of claims gives, as a table."""
+def ended(record: Record, states: list[str]) -> list[tuple[str, ...]]:
+    """Return group, name, state and message of the cases that ended in some states."""
+    return [
+        (name, case["name"], case["status"], case["message"])
+        for name, group in record["groups"].items()
+        for case in group["cases"]
+        if case["status"] in states
+    ]
+
+
+def untried(record: Record) -> dict[str, Counter[str]]:
+    """Return by group how many cases of which kind were not tried."""
+    counts: dict[str, Counter[str]] = {}
+    for group, name, *_ in ended(record, ["not tried"]):
+        what = ", ".join(part.partition(" ")[0] for part in name.split(", ")[:2])  # environment and learner
+        if group in ("environment", "claims"):
+            what = "packages" if name.startswith("package") else group
+        counts.setdefault(group, Counter())[what] += 1
+    return counts
+
+
+def decided(claims: Record) -> list[tuple[str, ...]]:
+    """Return the verdicts that this device's record of claims gives, as cells."""
     rows = [row for row in report.rows(ledger(), claims) if row["machine"] == claims["machine"]["device"]]
-    rows = [row for row in rows if row["verdict"] not in report.UNDECIDED]
-    lines = [f"| {' | '.join(report.texts(row))} |" for row in rows]
-    head = ["| claim | claimed | device | measured | verdict |", "| --- | --- | --- | --- | --- |"]
-    note = f"Claims that this record decides, {len(rows)} of {len(ledger())}; those of utilisation for this program."
-    return [note, "\n".join([*head, *lines])] if rows else []
+    return [report.texts(row) for row in rows if row["verdict"] not in report.UNDECIDED]
 
 
-def untried(group: str, cases: Iterable[Record]) -> str:
-    """Return what was not tried of a group, by kind, as a line of a list; empty if all was."""
-    counts = Counter(kind(group, case["name"]) for case in cases if case["status"] == "not tried")
-    return f"- {group}: " + "; ".join(f"{what} {count}" for what, count in counts.items()) if counts else ""
-
-
-def kind(group: str, name: str) -> str:
-    """Return of a case what several share: environment and learner, or what a group consists of."""
-    if group in ("environment", "claims"):
-        return "packages" if name.startswith("package") else group
-    return ", ".join(part.partition(" ")[0] for part in name.split(", ")[:2])
-
-
-def measured(bench: Record) -> list[str]:
-    """Return a record of ``uavlab bench`` as a table, without columns that compare with another machine."""
+def contradicted(bench: Record) -> Record:
+    """Return the table of a record, without columns that compare with another machine, and what contradicts in it."""
     rows = [{key: value for key, value in row.items() if "original" not in key} for row in bench["rows"]]
     shown, notes = [dict(row) for row in rows], []
     for wrong in contradictions(bench["suite"], rows):
         key, (less, more) = wrong["key"], (rows[wrong[name]] for name in ("less", "more"))
-        for name in ("less", "more"):
-            shown[wrong[name]][key] = "contradicts"
+        shown[wrong["less"]][key] = shown[wrong["more"]][key] = "contradicts"
         notes.append(f"{key} {more[key]:,} of {described(more)}, beside {less[key]:,} of {described(less)}")
-    table = "\n".join(line.rstrip() for line in format_rows(shown).splitlines())
-    how = f"Suite {bench['suite']}, {bench['rounds']} rounds: `{bench['command']}`"
-    how += ", load {load} before, {cores} cores, code {code}".format(**bench["machine"])
-    fell = [f"{row['setting']}: {', '.join(row['fell_back'])}" for row in rows if row.get("fell_back")]
-    sizes = ", ".join(f"{name} {value}" for name, value in bench.get("sizes", {}).items())
-    how += f"; sizes: {sizes}" if sizes else f"; {SIZES[bench['suite']]}" if bench["suite"] in SIZES else ""
-    parts = [f"{how}{'; fell back: ' * bool(fell)}{'; '.join(fell)}:\n\n```\n{table}\n```"]
-    if notes:
-        wrong = "; ".join(notes)
-        parts.append(f"**This record contradicts itself**: more work was faster. {wrong}. None is a figure to quote.")
-    if networks := bench.get("networks"):
-        parts.append(f"Its networks, of the largest teams and batches:\n\n```\n{format_rows(largest(networks))}\n```")
-    return parts + replay_in_words(bench)
+    return {"table": "\n".join(line.rstrip() for line in format_rows(shown).splitlines()), "notes": notes}
 
 
 def described(row: Record) -> str:
-    """Return which row it is."""
     return ", ".join(f"{row[key]} {key}" for key in ("agents", "worlds") if key in row) + f": {row['setting']}"
 
 
-def largest(rows: list[Record]) -> list[Record]:
+def largest(rows: list[Record]) -> str:
     """Return the rows of the most UAVs in the largest batch."""
     most = max((row["uavs"], row["batch"]) for row in rows)
-    return [row for row in rows if (row["uavs"], row["batch"]) == most]
+    return format_rows([row for row in rows if (row["uavs"], row["batch"]) == most])
 
 
-def replay_in_words(bench: Record) -> list[str]:
-    """Return which structure of priorities is the fastest, where it is not the one that runs have."""
-    ms = {row["structure"]: row["total_ms"] for row in bench["rows"] if bench["suite"] == "replay"}
-    if not ms or ms["wide"] <= ms["cumsum"]:
-        return []
-    return [
-        f"With priorities, sums over all rows at each draw (`cumsum`, {ms['cumsum']:.2f} ms) are "
-        f"{ms['wide'] / ms['cumsum']:.1f}x as fast here as the tree that runs have (`wide`, {ms['wide']:.2f} ms), the "
-        "other way round than on a CPU. The tree also guards and counts, so the true ratio is smaller. Runs have the "
-        "tree on every device."
-    ]
-
-
-def row(case: Mapping[str, Any]) -> str:
-    """Return a case as cells of a table."""
-    cells = (case["name"], case["status"], case["message"])
-    return " | ".join(" ".join(str(cell).replace("|", "\\|").replace("<", "&lt;").split()) for cell in cells)
-
-
-def write() -> None:
-    """Put the text into the page."""
-    text = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(text.split(BEGIN)[0] + block(read()) + text.split(END)[1], encoding="utf-8")
+def replay_ms(bench: Record) -> dict[str, float]:
+    """Return the times of each structure of priorities."""
+    return {row["structure"]: row["total_ms"] for row in bench["rows"]}
 
 
 if __name__ == "__main__":
     if "--write" in sys.argv:
-        write()
+        tables.put(PAGE, block(read()), *MARKS)
     else:
         print(block(read()))

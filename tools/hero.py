@@ -91,7 +91,6 @@ def _large(figure: go.Figure, heading: str, above: int = 64, below: int = 16) ->
 
 
 def main(path: Path) -> None:
-    """Write the film."""
     parts = {"team": team(), "mission": mission(), "log": log()}
     pictures = films.draw([figure for figures in parts.values() for figure in figures], *SIZE)
     pauses = [pause for name, own in parts.items() for pause in [*[PAUSES[name]] * (len(own) - 1), LAST]]

@@ -102,17 +102,14 @@ def check_disk(index: str) -> None:
 
 
 def say(message: str) -> None:
-    """Print one line without buffering."""
     print("setup: " + message, flush=True)
 
 
 def stop(*lines: str) -> None:
-    """End with a message."""
     sys.exit("\n".join("setup: " + line for line in lines))
 
 
 def main() -> None:
-    """Update .venv if it differs from the required one."""
     torch = os.environ.get("TORCH", "")
     index = torch if "://" in torch or not torch else PYTORCH + torch
     stamp = read_stamp()

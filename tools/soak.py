@@ -23,7 +23,6 @@ def code_version() -> str:
 
 
 def list_cases() -> list[str]:
-    """Return the cases of the tests marked ``soak``, as pytest names them."""
     files = sorted(path for path in (ROOT / "tests").rglob("test_*.py") if "mark.soak" in path.read_text())
     command = [sys.executable, "-m", "pytest", "-m", "soak", "--collect-only", *map(str, files)]
     output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -31,7 +30,6 @@ def list_cases() -> list[str]:
 
 
 def read_passed(version: str) -> list[str]:
-    """Return the cases that already passed with this version of the code."""
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     return record["passed"] if record.get("version") == version else []
 

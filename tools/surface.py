@@ -54,7 +54,6 @@ def run_command(*words: str, cwd: Path = ROOT) -> str:
 
 
 def import_path() -> str:
-    """Return the folders of this tree that Python imports from."""
     return os.pathsep.join((str(ROOT), str(ROOT / "notebooks")))
 
 
@@ -147,7 +146,6 @@ def read_runs() -> dict[str, list[str]]:
 
 
 def list_exit_codes() -> dict[str, int]:
-    """Return the exit code of each public error."""
     errors = {name: getattr(ul, name) for name in ul.__all__}
     return {
         name: kind.exit_code
@@ -157,7 +155,6 @@ def list_exit_codes() -> dict[str, int]:
 
 
 def read_surface() -> dict[str, Any]:
-    """Return all that a user of this tree sees."""
     presets = read_json("presets")
     return {
         "names": list_names(),
@@ -197,12 +194,10 @@ class Size(NamedTuple):
     characters: int
 
     def __str__(self) -> str:
-        """Return the sums as columns."""
         return f"{self.files:6,} {self.lines:8,} {self.code:8,} {self.characters / max(self.code, 1):12.1f}"
 
 
 def code_lines(source: str) -> list[str]:
-    """Return the lines of code of a module."""
     skipped: set[int] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
@@ -235,7 +230,6 @@ def measure_rooms() -> dict[str, Size]:
 
 
 def add(first: Size | None, second: Size) -> Size:
-    """Return the sum of two sizes."""
     return second if first is None else Size(*(a + b for a, b in zip(first, second, strict=True)))
 
 
@@ -251,7 +245,6 @@ def format_sizes(rooms: Mapping[str, Size]) -> str:
 
 
 def main(words: list[str]) -> int:
-    """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--out", type=Path, metavar="FILE")

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.gpu_check import measured  # noqa: F401 - it registers the groups of parts 1 and 2
-from tools.gpu_check.registry import GROUPS, ROOT, group, machine  # noqa: F401 - what others take from here
-from tools.gpu_check.worker import Case, NotTried, Result
+from tools.gpu_check.worker import GROUPS, ROOT, Case, NotTried, Result, group  # noqa: F401 - the driver takes GROUPS from here
 
 REAL = {"hidden": 256, "batch": 128, "worlds": 64, "capacity": 65536}  # sizes of the cycles that are timed on a GPU
 WARM = 16  # cycles: the first rows of replay, and what graphs record
@@ -51,7 +50,6 @@ def package(name: str, extra: str) -> str:
 
 
 def import_all(part: Path, root: Path) -> str:
-    """Import every module of a folder, by its name below ``root``."""
     names = [".".join(path.relative_to(root).with_suffix("").parts) for path in sorted(part.rglob("*.py"))]
     for name in names:
         import_module(name.removesuffix(".__init__"))
@@ -72,13 +70,11 @@ def describe_device(device: str) -> str:
 
 
 def label(task: tuple[str, str], changes: Any = ()) -> str:
-    """Return the name of a case of a task."""
     return ", ".join([*task, *(f"{name}={value}" for name, value in dict(changes).items())])
 
 
 @group(8, "one update and six equal the CPU's in float64")
 def updates(device: str, folder: Path) -> Iterator[Case]:
-    """Yield every task with each toggle that promises equal updates."""
     from tests.support import device_checks as checks
 
     def equal(task: tuple[str, str], changes: dict[str, Any]) -> Result:
@@ -94,7 +90,6 @@ def updates(device: str, folder: Path) -> Iterator[Case]:
 
 @group(4, "worlds, and convolutions in float32, equal the CPU's")
 def worlds(device: str, folder: Path) -> Iterator[Case]:
-    """Yield every environment that is stepped, small and with its defaults, and networks on maps."""
     from tests.support import device_checks as checks
     from uavlab.nets.cnn import WIDE
 
@@ -119,7 +114,6 @@ def worlds(device: str, folder: Path) -> Iterator[Case]:
 
 @group(16, "runs with each set of toggles, and with each value alone")
 def runs(device: str, folder: Path) -> Iterator[Case]:
-    """Yield every task with each named set and each single toggle; compiled ones have a group of their own."""
     import torch
 
     from tests.support import device_checks as checks
@@ -134,7 +128,6 @@ def runs(device: str, folder: Path) -> Iterator[Case]:
 
 
 def finite_run(device: str, task: tuple[str, str], changes: dict[str, Any]) -> Result:
-    """Train a small run; all its numbers must be finite."""
     from tests.support import device_checks as checks
 
     run = checks.train(checks.small(*task, device, **changes))
@@ -143,7 +136,6 @@ def finite_run(device: str, task: tuple[str, str], changes: dict[str, Any]) -> R
 
 @group(6, "run folders: resume, evaluate, export, fly; baselines, and predictions along a log")
 def folders(device: str, folder: Path) -> Iterator[Case]:
-    """Yield what commands do with a trained run, for every task, and with every registered baseline."""
     from tests.support import device_checks as checks
     from uavlab import api
     from uavlab.experiment import policy, scores
@@ -195,7 +187,6 @@ def folders(device: str, folder: Path) -> Iterator[Case]:
 
 @group(4, "two ranks that share a GPU, by gloo; by NCCL a group of one, and two with a GPU each")
 def ranks(device: str, folder: Path) -> Iterator[Case]:
-    """Yield a run of two ranks, one that loses a rank, and one with a NaN, for each backend."""
     from tests.support import rank_runs
 
     place = Path(tempfile.mkdtemp(prefix="gpu_check"))
@@ -253,7 +244,6 @@ def ranks(device: str, folder: Path) -> Iterator[Case]:
 
 
 def need_gpus(count: int) -> None:
-    """Check that there are so many GPUs."""
     import torch
 
     if torch.cuda.device_count() < count:
@@ -279,7 +269,6 @@ def sizes_of(config: Any) -> str:
 
 @group(5, "waits of the host, kernels and busy time of a cycle", timed=True)
 def waits(device: str, folder: Path) -> Iterator[Case]:
-    """Yield every task with each kind of graph."""
     from tests.support import device_checks as checks
     from uavlab.profiling.timing import median, time_in_turn
     from uavlab.runtime.toggles import TOGGLES
@@ -304,7 +293,6 @@ def waits(device: str, folder: Path) -> Iterator[Case]:
 
 @group(24, "compiled runs, in each mode and precision")
 def compiled(device: str, folder: Path) -> Iterator[Case]:
-    """Yield each learner's first task with every mode of the compiler, then with every precision."""
     from tests.support import device_checks as checks
     from uavlab.runtime.toggles import TOGGLES
 
@@ -323,39 +311,29 @@ def _slow(device: str, changes: dict[str, Any]) -> bool:
 
 @group(9, "the tests marked gpu")
 def tests(device: str, folder: Path) -> Iterator[Case]:
-    """Yield each file with such tests."""
-    import pytest
-
-    class Reports:
-        def __init__(self) -> None:
-            self.rows: list[Any] = []
-
-        def pytest_runtest_logreport(self, report: Any) -> None:
-            if report.when == "call" or report.outcome != "passed":
-                self.rows.append(report)
-
-        def pytest_collectreport(self, report: Any) -> None:
-            if report.outcome == "failed":
-                self.rows.append(report)
-
     def run_file(name: str) -> str:
-        reports = Reports()
-        options = ["-m", "gpu and not soak", "-k", COVERED, "-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT)]
-        code = pytest.main([name, *options], plugins=[reports])
-        failed = [each for each in reports.rows if each.outcome == "failed"]
-        if failed:
-            last = failed[0].longreprtext.strip().splitlines()[-1]
-            if "ModuleNotFoundError: No module named" in last:
-                raise NotTried(last)
-            raise AssertionError(
-                f"{len(failed)} of {len(reports.rows)}: {failed[0].nodeid.rpartition('::')[2]}: {last}"
-            )
-        if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-            raise RuntimeError(f"pytest ended with {code!r}")
-        passed = sum(each.outcome == "passed" for each in reports.rows)
-        if not passed:
-            raise NotTried(f"{len(reports.rows)} skipped: no CUDA device")
-        return f"{passed} passed, {len(reports.rows) - passed} skipped"
+        words = [
+            sys.executable,
+            "-m",
+            "pytest",
+            name,
+            "-m",
+            "gpu and not soak",
+            "-k",
+            COVERED,
+            "-q",
+            "-p",
+            "no:cacheprovider",
+        ]
+        done = subprocess.run([*words, "--tb=line"], cwd=ROOT, capture_output=True, text=True)
+        lines = done.stdout.strip().splitlines() or [done.stderr.strip()[-300:]]
+        if missing := [line for line in lines if "ModuleNotFoundError: No module named" in line]:
+            raise NotTried(missing[0])
+        if done.returncode not in (0, 5):  # 5: no tests
+            raise AssertionError(f"{lines[-1]}: {next((line for line in lines if 'Error' in line), '')}")
+        if "passed" not in lines[-1]:
+            raise NotTried(lines[-1])
+        return lines[-1].partition(" in ")[0]
 
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         if path.parent.name != "tools" and GPU_TEST.search(path.read_text(encoding="utf-8")):
@@ -373,8 +351,6 @@ COMMANDS = {  # what a run on a GPU is worked with; PLACE is a folder of the cas
 
 @group(4, "commands that measure a run or change it")
 def commands(device: str, folder: Path) -> Iterator[Case]:
-    """Yield the commands that no other group tries, each in a process of its own."""
-
     def called(line: str) -> str:
         place = tempfile.mkdtemp(prefix="gpu_check")
         words = line.replace("PLACE", place).split()

@@ -10,9 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tools.gpu_check.registry import COMMAND, group, machine
 from tools.gpu_check.relations import contradictions
-from tools.gpu_check.worker import Case, NotTried, Result
+from tools.gpu_check.worker import COMMAND, Case, NotTried, Result, group, machine
 
 ROUNDS = 12  # of which an interval is made
 TEAMS = (8, 2, 4)  # agents, the most valuable teams first
@@ -34,7 +33,6 @@ LONG = {  # suites
 
 
 def own_record(folder: Path, name: str, device: str) -> Path:
-    """Return the path of a record of this machine."""
     return folder / f"{name}_{machine(device)[1]}.json"
 
 
@@ -70,7 +68,6 @@ def ladder_rungs(device: str, agents: int) -> dict[str, Any]:
 
 
 def measured_ladder(device: str, folder: Path, agents: int) -> str:
-    """Measure all rungs with one number of agents."""
     from uavlab.benchmarks import suites
     from uavlab_lab.suites.update import SIZES
 
@@ -143,14 +140,12 @@ def compile_claims(device: str, folder: Path) -> Iterator[Case]:
 
 @group(12, "bench ladder: each rung of the update, with graphs and compiled", part=1, timed=True)
 def ladder(device: str, folder: Path) -> Iterator[Case]:
-    """Yield the ladder by number of agents."""
     for agents in TEAMS:
         yield Case(f"{agents} agents", partial(measured_ladder, device, folder, agents), 180, slow=True)
 
 
 @group(20, "all claims, each with its verdict in claims_<gpu>.json", part=1, timed=True)
 def claims(device: str, folder: Path) -> Iterator[Case]:
-    """Yield every claim that has a measure, the most valuable first."""
     from uavlab_lab.claims import report
 
     path, table = own_record(folder, "claims", device), claim_bench(device, 6 if device == "cuda" else 3)
@@ -170,7 +165,6 @@ def claims(device: str, folder: Path) -> Iterator[Case]:
 
 @group(8, "compilation of part 2, side by side", part=2, anew=True)
 def compile_runs(device: str, folder: Path) -> Iterator[Case]:
-    """Yield compiled worlds, PPO and the training of a team."""
     from uavlab.benchmarks import suites
 
     def worlds() -> str:
@@ -195,7 +189,6 @@ def suite_case(device: str, folder: Path, name: str, rounds: int) -> Callable[[]
 
 @group(6, "bench env and bench replay", part=2, timed=True)
 def env_and_replay(device: str, folder: Path) -> Iterator[Case]:
-    """Yield the two suites."""
     for name in ("env", "replay"):
         rounds = 2 * ROUNDS if device == "cuda" else 3
         yield Case(f"bench {name}", suite_case(device, folder, name, rounds), 200, slow=True)
@@ -213,8 +206,6 @@ def ppo_rows(device: str, forms: dict[str, Any], rounds: int) -> list[dict[str, 
 
 @group(6, "an iteration of PPO at a real size, with learning", part=2, timed=True)
 def ppo(device: str, folder: Path) -> Iterator[Case]:
-    """Yield PPO with each kind of graph, and compiled."""
-
     def measured(forms: dict[str, Any]) -> str:
         rows = ppo_rows(device, forms, ROUNDS)
         record = own_suite("ppo", rows, PPO if device == "cuda" else SMALL_PPO, ROUNDS, device)
@@ -253,7 +244,6 @@ def team_row(device: str, name: str, updates: int | None = None) -> dict[str, An
 
 @group(10, f"a team of leader_follower_quick that trains until it completes {GOAL} of its flights", part=2, timed=True)
 def team(device: str, folder: Path) -> Iterator[Case]:
-    """Yield the training by set of toggles."""
     from uavlab.experiment.config import configure
 
     names = ("worlds", "batch", "hidden", "followers", "interval", "ratio", "evaluate_every", "evaluate_episodes")
@@ -272,7 +262,6 @@ def team(device: str, folder: Path) -> Iterator[Case]:
 
 @group(14, "the other suites of uavlab bench, a few rounds; the records lie beside this one", timed=True)
 def bench(device: str, folder: Path) -> Iterator[Case]:
-    """Yield every registered suite that no earlier part has."""
     from uavlab.benchmarks import suites
 
     first = ("ranks", "telemetry", "maps", "interval")

@@ -1,18 +1,27 @@
-"""One process of the check: runs the cases of a group and writes an event, a line of JSON, before and after each."""
+"""One process of the check: runs the cases of a group and says so before and after each; what all groups share."""
 
-import json
+import os
+import platform
 import re
 import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = "python -m tools.gpu_check"
+PARTS = {  # what each is for, the most valuable first
+    1: "the ladder of updates with graphs and compiled forms at 8, 2 and 4 agents, and all claims with their verdicts",
+    2: "worlds, replay and PPO at a real size, and a team that trains until it completes 0.9 of its flights",
+    3: "the rest: equal updates and worlds, runs, folders, ranks, waits, compiled runs, tests, commands, other suites",
+}
 OWN = ("uavlab", "uavlab_lab", "tests", "tools")
 PLACE = re.compile(r".*/(uavlab/|(?=uavlab_lab/))")  # of a file of the package, or of the one beside the notebooks
+MEMORY = 4e9  # bytes of the device for each process
 Result = str | tuple[str, dict[str, str]]
 """The figure of a case, and the toggles that fell back with their reasons."""
 
@@ -38,6 +47,38 @@ class Case:
     slow: bool = False
 
 
+@dataclass(frozen=True)
+class Group:
+    """Cases of a kind, tried in processes of their own.
+
+    Attributes:
+        cases: (device, folder of records) -> cases.
+        weight: Its share of the time of its part.
+        about: What its cases show.
+        part: Its part of the check.
+        timed: Its cases measure time, so they run alone.
+        anew: Its cases are tried in every call, because what they leave is on this machine and not in the record.
+    """
+
+    cases: Callable[[str, Path], Iterator[Case]]
+    weight: float
+    about: str
+    part: int = 3
+    timed: bool = False
+    anew: bool = False
+
+
+GROUPS: dict[str, Group] = {}
+
+
+def group(weight: float, about: str, **more: Any) -> Callable:
+    def register(function: Callable) -> Callable:
+        GROUPS[function.__name__] = Group(function, weight, about, **more)
+        return function
+
+    return register
+
+
 def try_case(case: Case) -> dict[str, Any]:
     """Run a case and return its row: ``name, status, seconds, figure, message``.
 
@@ -53,7 +94,7 @@ def try_case(case: Case) -> dict[str, Any]:
         if reasons:
             row |= {"status": "fell back", "message": "; ".join(f"{name}: {why}" for name, why in reasons.items())}
     except (Exception, SystemExit) as error:
-        row |= {"status": "not tried" if is_missing(error) else "failed", "message": describe(error)}
+        row |= {"status": "not tried" if is_missing(error) else "failed", "message": explain(error)}
     row["message"] = row["message"].strip().partition("\n")[0][:300]
     return row | {"seconds": round(time.perf_counter() - began, 2)}
 
@@ -65,7 +106,7 @@ def is_missing(error: BaseException) -> bool:
     return type(error).__name__ in ("NotTried", "NotTestable", "MissingPackageError")
 
 
-def describe(error: BaseException) -> str:
+def explain(error: BaseException) -> str:
     """Return the first line of an error, and the last lines of the package that it passed."""
     line = f"{type(error).__name__}: {str(error).strip() or 'no message'}".partition("\n")[0]
     if is_missing(error):
@@ -82,38 +123,58 @@ def _wait_for_gpu() -> None:
         torch.cuda.synchronize()
 
 
-def run_cases(cases: Iterable[Case], events: Path, skip: Collection[str]) -> None:
-    """Run all cases but those of the names to ``skip``, and append ``cases``, ``begin`` and ``end`` to a file."""
-    cases = list(cases)
-    with events.open("a", encoding="utf-8") as file:
-
-        def write(event: dict[str, Any]) -> None:
-            file.write(json.dumps(event) + "\n")
-            file.flush()
-
-        write({"cases": [case.name for case in cases]})
-        for case in (case for case in cases if case.name not in skip):
-            write({"begin": case.name, "seconds": case.seconds, "slow": case.slow})
-            write({"end": try_case(case)})
-
-
-def main(arguments: list[str]) -> None:
-    """Run some cases of a group: its name, the device, the folder of records, part, file of events, names to skip."""
+def main(
+    events: Any, log: str, name: str, device: str, folder: Path, part: int, parts: int, skip: Collection[str]
+) -> None:
+    """Run a part of the cases of a group but those to skip; send ``cases``, and what begins and ends."""
+    os.setsid()  # so that all that a case starts ends with it
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND), stream.fileno())
     from tools.gpu_check import groups
 
-    name, device, folder, part, events, skip = arguments
-    number, parts = map(int, part.split("/"))
     try:
-        cases = list(groups.GROUPS[name].cases(device, Path(folder)))[number::parts]
+        cases = list(groups.GROUPS[name].cases(device, folder))[part::parts]
     except Exception as error:
-        row, failure = Case(name, lambda: ""), error
-        cases = [Case(row.name, lambda: _raise(failure))]
-    run_cases(cases, Path(events), json.loads(skip))
+        failure = error
+        cases = [Case(name, lambda: _raise(failure))]
+    run_cases(cases, events.send, skip)
+
+
+def run_cases(cases: Iterable[Case], send: Callable[[dict[str, Any]], None], skip: Collection[str]) -> None:
+    cases = list(cases)
+    send({"cases": [case.name for case in cases]})
+    for case in (case for case in cases if case.name not in skip):
+        send({"begin": case.name, "seconds": case.seconds, "slow": case.slow})
+        send({"end": try_case(case)})
 
 
 def _raise(error: Exception) -> str:
     raise error
 
 
-if __name__ == "__main__":
-    main(sys.argv[1:])
+def look(device: str) -> tuple[dict[str, Any], str, int, str]:
+    """Return this machine, its name for files, how many processes it has room for, and the reason for no GPU."""
+    nothing = {"device": "unknown"}, "unknown", 1
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        return *nothing, str(error)
+    if device == "cuda" and not torch.cuda.is_available():
+        return *nothing, "torch.cuda.is_available() is False"
+    memory = torch.cuda.mem_get_info()[0] if device == "cuda" else 1e15
+    jobs = max(1, min(len(os.sched_getaffinity(0)) - 1, int(memory // MEMORY)))
+    return *machine(device), jobs, ""
+
+
+def machine(device: str) -> tuple[dict[str, Any], str]:
+    """Return the description of this machine and its name for use in a file name, ``unknown`` without the package."""
+    try:
+        from uavlab.storage.machine import describe
+        from uavlab_lab.claims.report import slug
+    except ModuleNotFoundError:
+        import torch
+
+        name = torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine()
+        return {"device": name, "torch": torch.__version__, "python": platform.python_version()}, "unknown"
+    facts = describe(device)
+    return facts, slug(facts)

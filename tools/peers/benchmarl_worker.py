@@ -1,23 +1,28 @@
-"""BenchMARL's MAPPO and MASAC on ``simple_spread`` of VMAS, without its log, evaluation and checkpoints.
+"""BenchMARL's MAPPO and MASAC on ``simple_spread`` of VMAS, or its MAPPO on a task of this package.
 
-Its own functions collect, store, draw and train; ``train`` and ``iteration`` are its loop
-(``Experiment._collection_loop``) without the figures that it computes for its log.
+Log, evaluation and checkpoints are off. BenchMARL's own functions collect, store, draw and train; ``train`` and
+``iteration`` are its loop (``Experiment._collection_loop``) without the figures that it computes for its log.
 """
 
 import atexit
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import repeat
 from typing import Any
 
 import torch
 from benchmarl.algorithms import MappoConfig, MasacConfig
 from benchmarl.environments import VmasTask
+from benchmarl.environments.common import TaskClass
 from benchmarl.experiment import Experiment, ExperimentConfig
 from benchmarl.models.mlp import MlpConfig
+from tensordict import TensorDict
+from torch import Tensor
+from torchrl.envs import RewardScaling
+from torchrl.envs.utils import ExplorationType, set_exploration_type
 
-from tools.peers.worker import ONE_CRITIC, STEPS, Calls, count_steps, seconds, serve, versions
+from tools.peers.worker import ONE_CRITIC, STEPS, Calls, completion, count_steps, seconds, serve, versions
 
 PACKAGES = ("benchmarl", "torchrl", "tensordict", "vmas", "torch", "numpy")
 GROUP = "agents"
@@ -30,6 +35,53 @@ PARTS = {  # names of its losses
 }
 
 
+class Team(TaskClass):
+    """A task of this package, whose agents form one group and are paid scaled rewards."""
+
+    def get_env_fun(self, num_envs: int, continuous_actions: bool, seed: int | None, device: Any) -> Callable[[], Any]:
+        def build() -> Any:
+            import uavlab as ul  # the other comparison needs it not
+
+            env = ul.to_torchrl(self.name, num_envs, device, {GROUP: self.config["agents"]})
+            env.set_seed(seed)
+            return env
+
+        return build
+
+    def get_env_transforms(self, env: Any) -> list[Any]:
+        return [RewardScaling(loc=0.0, scale=self.config["reward_scale"], in_keys=[(GROUP, "reward")])]
+
+    def supports_continuous_actions(self) -> bool:
+        return True
+
+    def supports_discrete_actions(self) -> bool:
+        return False
+
+    def has_render(self, env: Any) -> bool:
+        return False
+
+    def max_steps(self, env: Any) -> int:
+        return env.simulator.spec.horizon
+
+    def group_map(self, env: Any) -> dict[str, list[str]]:
+        return env.group_map
+
+    def observation_spec(self, env: Any) -> Any:
+        return env.full_observation_spec_unbatched
+
+    def action_spec(self, env: Any) -> Any:
+        return env.full_action_spec_unbatched
+
+    def info_spec(self, env: Any) -> None:
+        return None
+
+    state_spec = action_mask_spec = info_spec
+
+    @staticmethod
+    def env_name() -> str:
+        return "uavlab"
+
+
 class Fixed:
     """A replay buffer that always returns the same batch."""
 
@@ -37,7 +89,6 @@ class Fixed:
         self.batch = batch
 
     def sample(self) -> Any:
-        """Return the batch; losses add their results to this copy, not to the rows."""
         return self.batch.clone(recurse=False)
 
     def update_tensordict_priority(self, batch: Any) -> None:
@@ -67,7 +118,6 @@ class Peer:
         self.batches = iter(self.experiment.collector)
 
     def iteration(self) -> None:
-        """Collect a batch and train on it."""
         self.train(next(self.batches))
         self.experiment.collector.update_policy_weights_()
 
@@ -97,14 +147,12 @@ class Peer:
             buffers[GROUP] = before
 
     def parameters(self) -> dict[str, int]:
-        """Return the number of parameters of each optimizer."""
         return {
             PARTS[name]: sum(each.numel() for group in adam.param_groups for each in group["params"])
             for name, adam in self.experiment.optimizers[GROUP].items()
         }
 
     def steps(self) -> dict[str, int]:
-        """Return how many steps each optimizer has taken."""
         return {
             PARTS[name]: max((int(state["step"]) for state in adam.state.values()), default=0)
             for name, adam in self.experiment.optimizers[GROUP].items()
@@ -112,7 +160,6 @@ class Peer:
 
 
 def simple_spread(sizes: Mapping[str, Any]) -> Any:
-    """Return the task of VMAS with the sizes of the driver."""
     task = VmasTask.SIMPLE_SPREAD.get_from_yaml()
     task.config |= {"n_agents": sizes["agents"], "max_steps": sizes["horizon"]}
     return task
@@ -158,22 +205,40 @@ def config(name: str, sizes: Mapping[str, Any], folder: str) -> ExperimentConfig
     return settings
 
 
+def score(peer: Peer, sizes: Mapping[str, Any]) -> float:
+    def act(obs: Tensor) -> Tensor:
+        given = TensorDict({GROUP: TensorDict({"observation": obs}, obs.shape[:2])}, obs.shape[:1])
+        with set_exploration_type(ExplorationType.RANDOM), torch.no_grad():
+            return peer.experiment.policy(given)[GROUP, "action"].clamp(-1, 1)
+
+    return completion(sizes, act)
+
+
 def build(sizes: Mapping[str, Any]) -> tuple[dict[str, Any], Calls]:
-    """Build all experiments; return the facts of this program, and its calls."""
-    peers = {
-        f"{name}{suffix}": Peer(name, sizes, bool(suffix)) for name in ("mappo", "masac") for suffix in ("", ONE_CRITIC)
-    }
-    calls = {}
-    for name, peer in peers.items():
-        for _ in range(-(-sizes["masac"]["learning_starts"] // (sizes["worlds"] * STEPS))):
-            peer.iteration()
-        calls[f"{name} update"] = getattr(peer, f"update_{name.partition(',')[0]}")
-        calls[f"{name} iteration"] = lambda peer=peer: seconds(peer.iteration)
+    calls: dict[str, Callable[[], float]] = {}
+    if "task" in sizes:
+        torch.manual_seed(sizes["seed"])
+        team = Team(sizes["task"], {"agents": sizes["agents"], "reward_scale": sizes["reward_scale"]})
+        one = Peer("mappo", sizes, False, team)
+        calls["train"] = lambda: seconds(lambda: [one.iteration() for _ in range(sizes["iterations"])])
+        parameters, steps = one.parameters(), count_steps(calls, lambda name: one.steps())
+        calls["score"] = lambda: score(one, sizes)
+    else:
+        both = [(name, suffix) for name in ("mappo", "masac") for suffix in ("", ONE_CRITIC)]
+        peers = {f"{name}{suffix}": Peer(name, sizes, bool(suffix)) for name, suffix in both}
+        for name, peer in peers.items():
+            for _ in range(-(-sizes["masac"]["learning_starts"] // (sizes["worlds"] * STEPS))):
+                peer.iteration()
+            calls[f"{name} update"] = getattr(peer, f"update_{name.partition(',')[0]}")
+            calls[f"{name} iteration"] = lambda peer=peer: seconds(peer.iteration)
+        one, parameters = peers["mappo"], {name: peer.parameters() for name, peer in peers.items()}
+        steps = count_steps(calls, lambda name: peers[name.rpartition(" ")[0]].steps())
+    observations = one.experiment.observation_spec[GROUP, "observation"].shape[-1]
     return {
         "versions": versions(PACKAGES),
-        "observations": peers["mappo"].experiment.observation_spec[GROUP, "observation"].shape[-1],
-        "parameters": {name: peer.parameters() for name, peer in peers.items()},
-        "steps": count_steps(calls, lambda name: peers[name.rpartition(" ")[0]].steps()),
+        "observations": observations,
+        "parameters": parameters,
+        "steps": steps,
     }, calls
 
 

@@ -20,14 +20,12 @@ STEPS = 16  # updates of MASAC in a call, and steps of all worlds in an iteratio
 
 
 def seconds(work: Callable[[], Any]) -> float:
-    """Return how long one call takes (s)."""
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
 
 
 def versions(names: Iterable[str]) -> dict[str, str]:
-    """Return the versions of installed packages."""
     return {name: version(name) for name in names}
 
 

@@ -1,61 +1,46 @@
 """The tables of README and of the guides, made from figures/records: ``python -m tools.tables --write``.
 
-A record holds its machine, commit and command; those of claims and proofs hold a commit for each row.
+A page is a template beside this file, in the language of Jinja: sentences as they are read, with figures of records in
+braces. What the braces call is in ``records`` and ``figures``.
 """
 
-from tools.tables import assignment, defaults, headline, peers, scale, scores, speed
-from tools.tables.records import ROOT, read, table
+from pathlib import Path
+
+import jinja2
+
+from tools.tables import figures, records
+from tools.tables.records import ROOT, read  # noqa: F401 - for those who check the pages
 
 MARKS = {
     "README.md": ("<!-- headline: made by tools/tables -->", "<!-- end of headline -->"),
     "docs/measurements.md": ("<!-- tables: made by tools/tables -->", "<!-- end of tables -->"),
     "docs/reliability.md": ("<!-- proofs: made by tools/tables -->", "<!-- end of proofs -->"),
 }
+TEMPLATES = jinja2.Environment(
+    loader=jinja2.PackageLoader("tools.tables", ""), undefined=jinja2.StrictUndefined, trim_blocks=True
+)
+for module in (records, figures):
+    own = {name: each for name, each in vars(module).items() if getattr(each, "__module__", "") == module.__name__}
+    TEMPLATES.globals |= own
+    TEMPLATES.filters |= own
 
 
-def tables() -> list[str]:
-    """Return all tables of the measurements, section by section, with the sentences between them."""
-    sections = {
-        "Leader and followers": scores.followers(),
-        "Informative mapping": [*scores.maps(), *speed.missions()],
-        "Telemetry": [*scores.flights(), *speed.loaders()],
-        "Target assignment and curricula": assignment.parts(),
-        "Defaults on tasks of others": defaults.parts(),
-        "Updates": speed.updates(),
-        "Another program": [*peers.parts(), *peers.learning()],
-        "Update intervals and several devices": scale.parts(),
-        "Claims about speed": speed.claims(),
-        "Worlds": speed.worlds(),
-    }
-    return [part for title, parts in sections.items() if parts for part in (f"## {title}", *parts)]
-
-
-def proofs() -> list[str]:
-    """Return the result of each proof, and how to run it again."""
-    rows = [{"name": name, **proof} for name, proof in sorted(read("proofs")["figures"].items())]
-    places = dict.fromkeys("{cpu} ({cores} cores, torch {torch}, Python {python})".format(**row) for row in rows)
-    return [
-        table("what | figure | command", "{name} | {figure} | `pytest {test}`", rows),
-        speed.guard(),
-        speed.monitor(),
-        f"The proofs ran on {' and '.join(sorted(places))}; the machine and the commit of each figure stand in "
-        "`figures/records/proofs.json`. `sh tools/records.sh proofs` runs them all. Of n "
-        "trials at random (kills, signals, damaged bytes, mutated settings), 0 failures mean a true rate below 3/n, "
-        "with 95 % confidence; of listed cases only that these passed.",
-    ]
-
-
-PARTS = {"README.md": headline.parts, "docs/measurements.md": tables, "docs/reliability.md": proofs}
+def render(template: str, **names: object) -> str:
+    return TEMPLATES.get_template(f"{template}.md.j2").render(names).strip()
 
 
 def block(name: str = "docs/measurements.md") -> str:
     """Return the text of a file between its two marks."""
     begin, end = MARKS[name]
-    return "\n\n".join([begin, *PARTS[name](), end])
+    return "\n\n".join([begin, render(name.rpartition("/")[2].removesuffix(".md").lower()), end])
 
 
 def write(name: str) -> None:
     """Put a file's tables into it."""
-    begin, end = MARKS[name]
-    text = (ROOT / name).read_text(encoding="utf-8")
-    (ROOT / name).write_text(text.split(begin)[0] + block(name) + text.split(end)[1], encoding="utf-8")
+    put(ROOT / name, block(name), *MARKS[name])
+
+
+def put(path: Path, text: str, begin: str, end: str) -> None:
+    """Replace what a file has between two marks, and the marks."""
+    page = path.read_text(encoding="utf-8")
+    path.write_text(page.split(begin)[0] + text + page.split(end)[1], encoding="utf-8")

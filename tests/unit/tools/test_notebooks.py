@@ -32,7 +32,7 @@ def texts(path: Path) -> list[str]:
     return [cell.source for cell in read_notebook(path).cells]
 
 
-def test_links_lead_forward_and_back_once(folder: Path) -> None:
+def test_links_lead_forward_and_back_once_and_the_index_has_titles_and_answers(folder: Path) -> None:
     assert notebooks.main([]) == notebooks.main([]) == 0
     ends = [texts(folder / f"{name}.ipynb")[-1] for name in NAMES]
     assert ends == [
@@ -41,10 +41,6 @@ def test_links_lead_forward_and_back_once(folder: Path) -> None:
         "**Before**: [Second](01_second.ipynb) · [All notebooks](index.ipynb)",
     ]
     assert [len(texts(folder / f"{name}.ipynb")) for name in NAMES] == [3, 3, 3]
-
-
-def test_the_index_has_titles_and_answers(folder: Path) -> None:
-    notebooks.main([])
     head, *cells = texts(notebooks.INDEX)
     assert head == notebooks.HEAD
     assert cells[0] == "## [First: a question?](00_first.ipynb)\n\nThe answer."

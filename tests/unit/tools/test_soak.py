@@ -40,21 +40,3 @@ def test_what_passed_is_left_out_until_the_code_changes(ran: list[str], monkeypa
     monkeypatch.setattr(soak, "code_version", lambda: "another")
     soak.main([])
     assert ran[4:] == CASES
-
-
-def test_another_change_of_the_code_is_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def git(*arguments: str) -> None:
-        subprocess.run(["git", "-C", str(tmp_path), *arguments], check=True, capture_output=True)
-
-    monkeypatch.setattr(soak, "ROOT", tmp_path)
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "uavlab").mkdir()
-    (tmp_path / "uavlab" / "a.py").write_text("1\n")
-    git("init")
-    git("add", ".")
-    git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-m", "a")
-    first = soak.code_version()
-    (tmp_path / "figures.json").write_text("{}")
-    assert soak.code_version() == first
-    (tmp_path / "uavlab" / "a.py").write_text("2\n")
-    assert soak.code_version() != first
