@@ -24,7 +24,7 @@ HERE = "tests.support.foreign"
 def steps(env: Any, count: int = 6) -> Team:
     """Start an environment as a worker does, and step it with first moves, or actions of zeros, over an end."""
     team = Team(env if hasattr(env, "possible_agents") else Adapter(env))
-    rows = rows_in(mmap.mmap(-1, memory_bytes(team.describe(), 1)), team.describe(), 1)
+    rows = rows_in(mmap.mmap(-1, memory_bytes(team.describe(), 1)), team.describe())
     team.reset(0, rows, 0)
     for number in range(count):
         rows.action[0] = 0
@@ -198,7 +198,7 @@ def test_agents_that_take_turns() -> None:
     team = Team(turn_based_aec_to_parallel(tictactoe()))
     description = team.describe()
     assert [(agent.obs, agent.choices, agent.masked) for agent in description.agents] == [(18, 9, True)] * 2
-    rows = rows_in(mmap.mmap(-1, memory_bytes(description, 1)), description, 1)
+    rows = rows_in(mmap.mmap(-1, memory_bytes(description, 1)), description)
     team.reset(0, rows, 0)
     moves = 0
     while not rows.end[0].any():

@@ -10,7 +10,7 @@ from tests.support.foreign import CLOSED, Fleet, NoSeed, Spot, legacy, step_once
 from tests.support.registries import registered
 from uavlab.core.errors import ConfigError, FallbackWarning
 from uavlab.core.registry import ENVIRONMENTS
-from uavlab.workers.cache import close_all
+from uavlab.workers.pool import close_all
 from uavlab.workers.registration import external
 from uavlab.workers.spaces import GOES_ON, TRUNCATED, UNSEEN, Refusal
 from uavlab.workers.team import Adapter, Team, make

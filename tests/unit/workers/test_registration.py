@@ -13,7 +13,7 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.registry import ENVIRONMENTS
 from uavlab.experiment.config import configure
 from uavlab.experiment.names import presets, require_names
-from uavlab.workers.cache import close_all
+from uavlab.workers.pool import close_all
 from uavlab.workers.registration import register
 
 

@@ -16,7 +16,7 @@ HERE = "tests.support.strangers"
 
 def team_of(env: Any) -> tuple[Team, Rows]:
     team = Team(env)
-    return team, rows_in(mmap.mmap(-1, memory_bytes(team.describe(), 2)), team.describe(), 2)
+    return team, rows_in(mmap.mmap(-1, memory_bytes(team.describe(), 2)), team.describe())
 
 
 def test_agents_are_grouped_by_name_and_spaces() -> None:

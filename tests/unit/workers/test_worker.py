@@ -21,12 +21,12 @@ def talk(factory: str, *lines: Any, arguments: Any = None) -> tuple[list[dict[st
     """Return the answers to the first line, which names an environment, and to others, and the exit code."""
     mine, its = socket.socketpair()
     its_alive, alive = os.pipe()
-    words = [sys.executable, "-m", "uavlab.workers.worker", str(its.fileno()), str(its_alive), "2"]
+    words = [sys.executable, "-m", "uavlab.workers.worker", str(its.fileno()), str(its_alive)]
     process = subprocess.Popen(words, cwd=ROOT, pass_fds=[its.fileno(), its_alive], process_group=0)
     its.close()
     os.close(its_alive)
     origin = {"kind": "factory", "target": HERE, "factory": factory, "arguments": arguments or {}}
-    task = {"origin": origin, "memory": None, "copies": 0, "path": [str(ROOT), *sys.path]}
+    task = {"origin": origin, "memory": None, "path": [str(ROOT), *sys.path]}
     with mine, mine.makefile("rw") as stream:
         answers = []
         for line in (task, *lines):
@@ -52,14 +52,6 @@ def test_what_cannot_be_made_ends_it() -> None:
         "doing": "make",
         "printed": "",
     }
-    assert code == 0
-
-
-def test_a_failure_is_an_answer_and_the_worker_goes_on() -> None:
-    answers, code = talk("Hill", [[3, 5]], [])
-    assert answers[1]["row"] == 3
-    assert answers[1]["doing"] == "reset"
-    assert answers[2] == {}
     assert code == 0
 
 
