@@ -96,9 +96,7 @@ def test_a_run_that_fails_goes_on_after_its_environment_is_mended(
     assert "goes on from update 2" in uavlab("--env", NAME, "resume", "run").out
     mended = record("run")
     assert (mended["status"], mended["update"], mended["environment"]["gone"]) == ("complete", UPDATES, 4)
-    assert mended["not_exact"] == [
-        "mine.py:make: worlds without a copy were truncated where they stood, and started again"
-    ]
+    assert mended["not_exact"] == [f"{NAME}: worlds without a copy were truncated where they stood, and started again"]
     PASSED.add(fault)
     proof("faults of an external environment in the middle of training", f"{len(PASSED)} kinds, each one line")
 

@@ -1,6 +1,7 @@
 """External environments as ``Env``: a state holds what its copy returned, and the ticket by which the copy is found."""
 
 import warnings
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
@@ -148,7 +149,6 @@ class External:
         tickets, numbers, steps = state.key[at].tolist(), at.tolist(), state.step[at].tolist()
         here, tickets, rows = self._pool.step(tickets, host, numbers, steps)
         if len(here) < len(at):
-            self._gone.add("worlds without a copy were truncated where they stood, and started again")
             text = "a world had no copy, as after a resume, and is truncated where it stands; the run is not exact."
             self._count("gone", len(at) - len(here), text)
             still = replace(still, cut=still.cut | going.index_fill(0, at[here], False))
@@ -191,13 +191,14 @@ class External:
         return {metric.name: reward.mean(1) for metric, reward in zip(self.metrics, rewards, strict=True)}
 
     def record(self) -> dict[str, Any]:
-        """Return what happened to worlds since this process began, for the record of a run."""
+        """Return what was read, and what happened to the worlds of this object, for the record of a run."""
         notes = {"notes": list(self.description.notes)} if self.description.notes else {}
-        return {"read": self.reading, **notes, "workers": self._pool.count, **self._pool.counts}
+        return {"read": self.reading, **notes, "workers": self._pool.count, **self.counts}
 
     def inexact(self) -> list[str]:
         """Return why a run cannot be repeated bit for bit."""
-        return [f"{self.origin.name}: {reason}" for reason in (self._pool.reason, *self._gone) if reason]
+        gone = "worlds without a copy were truncated where they stood, and started again" * (self.counts["gone"] > 0)
+        return [f"{self.origin.name}: {reason}" for reason in (self._pool.reason, gone) if reason]
 
     def check_chance(self) -> None:
         """Compare copies of the environment from one seed; where they differ, warn, and remember it for ``inexact``."""
@@ -209,9 +210,9 @@ class External:
         return pool_for(self.origin, self.description, workers, self.copies, self.timeout_s)
 
     @cached_property
-    def _gone(self) -> set[str]:
-        """Why the worlds of this object, which are those of one run, are not exact."""
-        return set()
+    def counts(self) -> Counter[str]:
+        """How many worlds had no copy (``gone``), and agents no last observation (``unseen``)."""
+        return Counter()
 
     def _count_unseen(self, rows: Rows) -> None:
         """Count agents that were cut without a last observation."""
@@ -225,10 +226,10 @@ class External:
 
     def _count(self, what: str, number: int, text: str) -> None:
         """Count what happened in worlds, and warn of the first."""
-        if not self._pool.counts[what]:
+        if not self.counts[what]:
             text = f"{self.origin.name}: {text} Further ones are counted in run.json."
             warnings.warn(text, FallbackWarning, stacklevel=3)
-        self._pool.counts[what] += number
+        self.counts[what] += number
 
     def _blank(self, seed: Int[Tensor, " B"], noise: Tensor) -> State:
         spec, zero, agents = self.spec, torch.zeros_like(seed), (len(seed), self.spec.agents)

@@ -195,7 +195,6 @@ class Pool:
     def __init__(self, origin: Origin, description: Description, workers: int, copies: int, timeout_s: float) -> None:
         self.origin, self.description, self.timeout_s = origin, description, timeout_s
         self.count, self.copies = workers, copies
-        self.counts: Counter[str] = Counter()  # worlds whose copy was gone, and agents without a last observation
         self.reason = ""  # why worlds cannot be repeated bit for bit
         self.lock = threading.Lock()
         self.members: list[Worker] = []  # none before they are needed
