@@ -172,7 +172,7 @@ def acting_in(space: spaces.Space) -> Spot:
 def step_once(env: Any, moves: Any = 0, steps: int = 1) -> Rows:
     """Start an environment as a worker does, step it, and return its rows."""
     team = Team(env)
-    rows = rows_in(mmap.mmap(-1, memory_bytes(team.describe(), 1)), team.describe(), 1)
+    rows = rows_in(mmap.mmap(-1, memory_bytes(team.describe(), 1)), team.describe())
     team.reset(0, rows, 0)
     for _ in range(steps):
         rows.action[0, :, 0] = moves

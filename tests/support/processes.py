@@ -4,7 +4,7 @@ import time
 
 import psutil
 
-from uavlab.workers.cache import close_all
+from uavlab.workers.pool import close_all
 
 PATIENCE = 60  # s, for a loaded machine; a quiet one needs a fraction of a second
 

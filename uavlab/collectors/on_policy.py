@@ -101,12 +101,19 @@ class OnPolicyCollector(Collector):
 
     @torch.no_grad()
     def world_step(self) -> Callable[[], Any]:
-        """Return a function that computes one step of new worlds, without gradients, the same with each call."""
+        """Return a function that computes one step of new worlds, without gradients; on the host, the next one."""
         spec, (state, obs) = self.env.spec, self.start()
         noise = self.rng.uniform("step", self.config.worlds, spec.step_noise).flatten(0, 1)
         still = torch.zeros(len(noise), spec.agents, spec.action, dtype=noise.dtype, device=noise.device)
         action = obs.legal.to(torch.uint8).argmax(-1) if spec.choices else still
-        return torch.no_grad()(lambda: self._step(self.env, state, action, noise, obs))
+
+        def call() -> Any:
+            nonlocal state, obs
+            result = self._step(self.env, state, action, noise, obs)
+            state, obs = result[:2] if self.host_work else (state, obs)  # there a state is stepped once
+            return result
+
+        return torch.no_grad()(call)
 
     @torch.no_grad()
     def next(self) -> Batch:

@@ -94,8 +94,9 @@ class WorldCollector(Collector):
         def call() -> Any:
             nonlocal worlds, action
             after = self._advance(self.env, worlds, action, noise, self.pool)
-            if self.host_work:  # the same step again would measure how worlds are brought back to its beginning
-                worlds, action = after[0], act(after[0])
+            if self.host_work:  # a state is stepped once
+                self.worlds = worlds = after[0]
+                action = act(worlds)
             return after
 
         return call

@@ -105,7 +105,8 @@ class OptionalHooks(Protocol[S]):
         initial_settings: Fields that ``initial`` alone reads, which the stages of a curriculum may change.
         group_scores: For each group of the team a ``score`` of its own, by which its policy is selected.
         evaluation: Values of fields that differ where policies are evaluated.
-        host_work: Why functions can be neither compiled nor part of a CUDA graph; empty if they can.
+        host_work: Why functions can be neither compiled nor part of a CUDA graph; empty if they can. Where it is there,
+            a state may be stepped once alone.
     """
 
     rules: ClassVar[tuple[Rule, ...]] = ()
@@ -134,9 +135,6 @@ class OptionalHooks(Protocol[S]):
 
     def check_chance(self) -> None:
         """Look for reasons of ``inexact``."""
-
-    def notice(self, text: str) -> None:
-        """Add a reason to ``inexact``."""
 
 
 Snapshot = Callable[[], Policy]

@@ -24,6 +24,7 @@ from uavlab.experiment.run_state import (
     build_parts,
     items_of,
     machine_differences,
+    not_exact,
 )
 from uavlab.runtime.toggles import TOGGLES, resolve
 from uavlab.storage.metrics_log import OPENERS, trackers_of
@@ -74,7 +75,7 @@ def _carry_over(run: RunState, parts: Parts, reasons: list[str], noted: bool) ->
     reasons += ["it was scored once more, at its former target"] * (before.forced and not done)
     since = [] if noted else [f"update {run.number}: {why}" for why in reasons]
     timed = [TIMED] * (parts.config.run.minutes is not None)
-    parts.not_exact_reasons = list(dict.fromkeys([*before.not_exact_reasons, *timed, *since]))
+    parts.not_exact_reasons = list(dict.fromkeys([*not_exact(run), *timed, *since]))
 
 
 def changed_config(run: RunState, settings: Mapping[str, Any]) -> Config:

@@ -1,9 +1,9 @@
-"""External environments as ``Env``: pure functions of a state that holds a seed and the actions since its start."""
+"""External environments as ``Env``: a state holds what its copy returned, and the ticket by which the copy is found."""
 
 import warnings
-from collections.abc import Sequence
+from collections import Counter
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -16,7 +16,8 @@ from uavlab.core.errors import ConfigError, FallbackWarning
 from uavlab.core.registry import Resume
 from uavlab.core.types import ChoiceObs, EnvSpec, Group, Metric, Rule, team_spec, tensors, tree_map
 from uavlab.experiment.names import Origin
-from uavlab.workers.cache import Cache, World, cache_for, key_of
+from uavlab.storage.machine import usable_cores
+from uavlab.workers.pool import Pool, pool_for
 from uavlab.workers.spaces import TERMINATED, TRUNCATED, UNSEEN, Description, Rows
 from uavlab.workers.team import Grouping
 
@@ -30,31 +31,30 @@ HORIZON = 1000  # of an environment that does not say how long its episodes are
 
 @tensors
 class State:
-    """A batch of worlds: the seed and the actions that lead to each, and what the last step returned."""
+    """A batch of worlds, with what the last step returned."""
 
     seed: Int[Tensor, " B"]  # of the start
     step: Int[Tensor, " B"]  # steps since
-    key: Int[Tensor, " B"]  # fingerprint of seed and actions, by which a copy in this state is known
-    actions: Float[Tensor, "B H A D"] | Int[Tensor, "B H A"]  # since the start, then zeros (H is the horizon)
+    key: Int[Tensor, " B"]  # ticket of the live copy in this state; a step takes it
     obs: Any  # Float[Tensor, "B A O"] | ChoiceObs
     reward: Float[Tensor, "B A"]  # of the last step
     ended: Bool[Tensor, "B A"]  # agents whose task has ended
-    cut: Bool[Tensor, " B"]  # the environment ended the episode, but not the tasks
+    cut: Bool[Tensor, " B"]  # the episode has ended, but not the tasks
 
 
 @dataclass(frozen=True)
 class External:
     """An environment of Gymnasium or PettingZoo, whose copies are stepped by worker processes.
 
-    A state is the seed of its start and the actions since; the copies are a cache of such states. So a run resumes, and
-    a worker that was lost is replaced, with the same bits, if the environment draws all chance from the seed of its
-    reset. An agent that the environment truncates while others go on counts as ended; where the last ones are
-    truncated, the episode is, and values are bootstrapped. A world stays as it is after its end, and rewards are 0.
+    A state is stepped once, because its copy goes on. A world whose copy is gone, such as one of a resumed run, is
+    truncated where it stands, and starts again. An agent that the environment truncates while others go on counts as
+    ended; where the last ones are truncated, the episode is, and values are bootstrapped. A world stays as it is after
+    its end, and rewards are 0.
 
     Attributes:
         workers: Processes that step the environment; 0 for one per processor.
-        copies: Copies of the environment in all workers; more worlds than that at once make more.
-        timeout_s: Seconds that a worker may take to step all its worlds once, after which it is replaced; to make
+        copies: Copies of the environment in all workers; there may be two for each world of a larger batch.
+        timeout_s: Seconds that a worker may take to step all its worlds once, after which the run ends; to make
             copies of the environment, it may take two minutes more.
         groups: Agents that share networks: those with equal spaces whose names differ by what counts alone, such as a
             number (names), all, which must have equal spaces, or each by itself.
@@ -129,45 +129,44 @@ class External:
     def initial_where(self, noise: Float[Tensor, "B 2"], needed: Bool[Tensor, " B"]) -> State:
         """Start worlds as ``initial`` does where they are needed; the others are blank (host sync)."""
         high, low = (noise.double() * noise.new_tensor((2**15, 2**16), dtype=torch.float64)).long().unbind(-1)
-        seed = high * 2**16 + low
+        seed, at = high * 2**16 + low, needed.nonzero()[:, 0]
         state = self._blank(seed, noise)
-        if not needed.any():
+        if not len(at):
             return state
-        numbers, place = np.unique(seed[needed].cpu().numpy(), return_inverse=True)  # equal seeds start once
-        keys = [key_of(0, number.to_bytes(8, "little")) for number in numbers.tolist()]
-        worlds = [World(n, number, key) for n, (number, key) in enumerate(zip(numbers.tolist(), keys, strict=True))]
-        rows = Rows(*(array[place] for array in self._cache.bring(worlds)))
-        key = torch.from_numpy(np.array(keys, np.int64)[place]).to(seed.device)
-        at = needed.nonzero()[:, 0]
-        return replace(
-            state, key=state.key.index_put((at,), key), obs=_put(state.obs, at, self._observations(rows, noise))
-        )
+        tickets, rows = self._pool.start(seed[at].tolist(), at.tolist())
+        key, obs = state.key.index_put((at,), at.new_tensor(tickets)), self._observations(rows, noise)
+        return replace(state, key=key, obs=_put(state.obs, at, obs))
 
     def transition(self, state: State, action: Tensor, noise: Float[Tensor, "B 0"]) -> State:
-        """Step the worlds that go on, all workers at once (host sync)."""
+        """Step the worlds that go on and have a copy, all workers at once (host sync)."""
         going = ~(state.cut | state.ended.all(-1) | (state.step >= self.horizon))
-        turn = torch.arange(self.horizon, device=going.device)
-        now = (turn == state.step[:, None]) & going[:, None]
-        actions = torch.where(now.view(*now.shape, *[1] * (action.dim() - 1)), action[:, None], state.actions)
-        still = replace(state, step=state.step + 1, actions=actions, reward=torch.zeros_like(state.reward))
+        still = replace(state, step=state.step + 1, reward=torch.zeros_like(state.reward))
         if not going.any():
             return still
         at = going.nonzero()[:, 0]
-        worlds = self._worlds(state, action, at.tolist())
-        rows = self._cache.bring(worlds)
-        keys = torch.tensor([world.after for world in worlds], device=at.device)
+        host = action[at].detach().cpu().numpy()
+        host = host[..., None] if self.spec.choices else host.astype(np.float32)
+        tickets, numbers, steps = state.key[at].tolist(), at.tolist(), state.step[at].tolist()
+        here, tickets, rows = self._pool.step(tickets, host, numbers, steps)
+        if len(here) < len(at):
+            text = "a world had no copy, as after a resume, and is truncated where it stands; the run is not exact."
+            self._count("gone", len(at) - len(here), text)
+            still = replace(still, cut=still.cut | going.index_fill(0, at[here], False))
+        if rows is None:
+            return still
+        at = at[here]
         ended, cut = _ends(rows, state.ended[at])
         self._count_unseen(rows)
         after = replace(
             still,
-            key=still.key.index_put((at,), keys),
+            key=still.key.index_put((at,), at.new_tensor(tickets)),
             obs=_put(still.obs, at, self._observations(rows, state.reward)),
             reward=still.reward.index_put((at,), torch.from_numpy(rows.reward).to(still.reward)),
             ended=still.ended.index_put((at,), ended),
             cut=still.cut.index_put((at,), cut),
         )
-        over = (after.cut | after.ended.all(-1) | (after.step >= self.horizon)) & going
-        self._cache.release(after.key[over].tolist())
+        over = after.cut | after.ended.all(-1) | (after.step >= self.horizon)
+        self._pool.release(after.key[over & going].tolist())
         return after
 
     def observe(self, state: State) -> Any:
@@ -192,76 +191,53 @@ class External:
         return {metric.name: reward.mean(1) for metric, reward in zip(self.metrics, rewards, strict=True)}
 
     def record(self) -> dict[str, Any]:
-        """Return what happened to workers and worlds since this process began, for the record of a run."""
+        """Return what was read, and what happened to the worlds of this object, for the record of a run."""
         notes = {"notes": list(self.description.notes)} if self.description.notes else {}
-        return {"read": self.reading, **notes, "workers": self._cache.count, **self._cache.counts}
+        return {"read": self.reading, **notes, "workers": self._pool.count, **self.counts}
 
     def inexact(self) -> list[str]:
         """Return why a run cannot be repeated bit for bit."""
-        reason = self._cache.reason
-        return [f"{self.origin.name}: {reason}"] if reason else []
+        gone = "worlds without a copy were truncated where they stood, and started again" * (self.counts["gone"] > 0)
+        return [f"{self.origin.name}: {reason}" for reason in (self._pool.reason, gone) if reason]
 
     def check_chance(self) -> None:
         """Compare copies of the environment from one seed; where they differ, warn, and remember it for ``inexact``."""
-        self._cache.check_chance()
-
-    def notice(self, text: str) -> None:
-        """Warn that numbers came out otherwise than before, and remember it for ``inexact``."""
-        self._cache.notice(text)
+        self._pool.check_chance()
 
     @property
-    def _cache(self) -> Cache:
-        return cache_for(self.origin, self.description, self.workers, self.copies, self.timeout_s)
+    def _pool(self) -> Pool:
+        workers = self.workers or usable_cores()
+        return pool_for(self.origin, self.description, workers, self.copies, self.timeout_s)
+
+    @cached_property
+    def counts(self) -> Counter[str]:
+        """How many worlds had no copy (``gone``), and agents no last observation (``unseen``)."""
+        return Counter()
 
     def _count_unseen(self, rows: Rows) -> None:
-        """Count agents that were cut without a last observation, and warn of the first."""
-        world, agent = np.nonzero(rows.end == UNSEEN)
-        if len(agent) and not self._cache.counts["unseen"]:
-            warnings.warn(
-                f"{self.origin.name}: step truncated {self.description.agents[agent[0]].name} without a last "
-                "observation, so this counts as an end, and no value follows it; return the observation of every agent "
-                "that is truncated. Further ones are counted in run.json.",
-                FallbackWarning,
-                stacklevel=2,
+        """Count agents that were cut without a last observation."""
+        _, agents = np.nonzero(rows.end == UNSEEN)
+        if len(agents):
+            text = (
+                f"step truncated {self.description.agents[agents[0]].name} without a last observation, so this counts "
+                "as an end, and no value follows it; return the observation of every agent that is truncated."
             )
-        self._cache.counts["unseen"] += len(world)
+            self._count("unseen", len(agents), text)
+
+    def _count(self, what: str, number: int, text: str) -> None:
+        """Count what happened in worlds, and warn of the first."""
+        if not self.counts[what]:
+            text = f"{self.origin.name}: {text} Further ones are counted in run.json."
+            warnings.warn(text, FallbackWarning, stacklevel=3)
+        self.counts[what] += number
 
     def _blank(self, seed: Int[Tensor, " B"], noise: Tensor) -> State:
         spec, zero, agents = self.spec, torch.zeros_like(seed), (len(seed), self.spec.agents)
-        moves = (len(seed), self.horizon, spec.agents)
-        actions = seed.new_zeros(moves) if spec.choices else noise.new_zeros(*moves, spec.action)
         obs: Any = noise.new_zeros(*agents, spec.obs)
         if spec.choices:
             obs = ChoiceObs(obs, torch.ones(*agents, spec.choices, dtype=torch.bool, device=seed.device))
         nobody = torch.zeros(agents, dtype=torch.bool, device=seed.device)
-        return State(seed, zero, zero, actions, obs, noise.new_zeros(agents), nobody, nobody[:, 0])
-
-    def _worlds(self, state: State, action: Tensor, at: Sequence[int]) -> list[World]:
-        """Return the worlds to be stepped, with functions that read what a world needs that must be rebuilt."""
-        host = action.detach().cpu().numpy()
-        host = host[..., None] if self.spec.choices else host.astype(np.float32)
-        seeds, keys = state.seed.tolist(), state.key.tolist()
-
-        def past(world: int) -> np.ndarray:
-            actions = state.actions[world, : int(state.step[world])].cpu().numpy()
-            return actions[..., None] if self.spec.choices else actions.astype(np.float32)
-
-        def seen(world: int) -> np.ndarray:
-            obs = state.obs.features if self.spec.choices else state.obs
-            return obs[world].cpu().numpy().astype(np.float32)
-
-        return [
-            World(
-                number=n,
-                seed=seeds[n],
-                after=key_of(keys[n], host[n].tobytes()),
-                before=keys[n],
-                action=host[n],
-                past=partial(past, n),
-                seen=partial(seen, n),
-            )
-            for n in at
-        ]
+        return State(seed, zero, zero, obs, noise.new_zeros(agents), nobody, nobody[:, 0])
 
     def _observations(self, rows: Rows, like: Tensor) -> Any:
         obs = torch.from_numpy(rows.obs).to(like)

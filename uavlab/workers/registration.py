@@ -13,7 +13,7 @@ from annotated_types import Ge, Le
 from uavlab.core.errors import FallbackWarning
 from uavlab.core.registry import ENVIRONMENTS, Environment
 from uavlab.experiment.names import Origin, compose, is_external, parse_external
-from uavlab.workers.processes import describe
+from uavlab.workers.pool import close_all, describe
 from uavlab.workers.spaces import Description
 
 
@@ -38,8 +38,6 @@ def external(target: str | Callable[..., Any], /, **arguments: bool | int | floa
     """
     name = compose(target, arguments)
     if name in ENVIRONMENTS and _CODE.get(name) != _changed(origin := parse_external(name)):
-        from uavlab.workers.cache import close_all  # late: it needs torch
-
         close_all(name)
         _register(origin)
     register(name)

@@ -112,9 +112,9 @@ def memory_bytes(description: Description, copies: int) -> int:
     return row_type(description).itemsize * copies
 
 
-def rows_in(memory: mmap.mmap, description: Description, copies: int) -> Rows:
+def rows_in(memory: mmap.mmap, description: Description) -> Rows:
     """Return the arrays in memory that several processes see."""
-    table = np.frombuffer(memory, row_type(description), copies)
+    table = np.frombuffer(memory, row_type(description))
     return Rows(*(table[name] for name in Rows._fields))
 
 

@@ -1,13 +1,11 @@
 """The process of a worker: it holds copies of one environment, and steps those that it is asked to.
 
-``python -m uavlab.workers.worker SOCKET ALIVE STACK`` reads a line of JSON per request. The first names the
-environment, and the answer describes it. Each other lists pairs: a row of shared memory, and a seed to reset its copy,
-or null to step it. After the last one all copies are closed, and the answer says what that raised. ALIVE is the end of
-a pipe whose other end the process that trains holds; with that process, everything in this one's group ends. STACK is a
-file to which a signal, or a crash, writes where the process is.
+``python -m uavlab.workers.worker SOCKET ALIVE`` reads a line of JSON per request. The first names the environment, and
+the answer describes it. Each other lists pairs: a row of shared memory, and a seed to reset its copy, or null to step
+it. After the last one all copies are closed, and the answer says what that raised. ALIVE is the end of a pipe whose
+other end the process that trains holds; with that process, everything in this one's group ends.
 """
 
-import faulthandler
 import io
 import json
 import mmap
@@ -49,9 +47,6 @@ def main() -> None:
     _end_group_with(int(sys.argv[2]), int(sys.argv[1]))
     sys.stdout = sys.stderr = Tail()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that trains
-    stack = int(sys.argv[3])
-    faulthandler.enable(stack, all_threads=False)
-    faulthandler.register(signal.SIGUSR1, stack, all_threads=False)
     connection = socket.socket(fileno=int(sys.argv[1]))
     lines = connection.makefile("r", encoding="utf-8")
     task = json.loads(next(lines))
@@ -76,9 +71,10 @@ def main() -> None:
         return
     answer({"description": asdict(description)})
     for line in lines:
-        if rows is None and task["memory"] is not None:  # not before the description was compared, which fits it
-            rows = rows_in(mmap.mmap(task["memory"], 0), description, task["copies"])
-        answer(_serve(json.loads(line), teams, rows, another, spare))
+        pairs = json.loads(line)
+        if rows is None or max(row for row, _ in pairs) >= len(rows.end):  # the memory has grown
+            rows = rows_in(mmap.mmap(task["memory"], 0), description)
+        answer(_serve(pairs, teams, rows, another, spare))
     closed = _close(envs)
     with suppress(OSError):  # nobody listens
         answer(closed)

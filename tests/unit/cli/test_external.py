@@ -13,7 +13,7 @@ from uavlab.core.errors import FallbackWarning
 from uavlab.core.registry import ENVIRONMENTS
 from uavlab.experiment.run_dir import default_name, run_name
 from uavlab.testing import check_env
-from uavlab.workers.cache import close_all
+from uavlab.workers.pool import close_all
 from uavlab.workers.registration import external
 
 FLEET = "tests.support.foreign:Fleet"

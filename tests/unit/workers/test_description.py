@@ -33,7 +33,7 @@ def test_the_first_difference_is_one_value() -> None:
 def test_rows_fill_the_memory_without_overlap() -> None:
     for each, shapes in ((MOVES, [(7, 2, 1), (7, 2, 5), (7, 2, 4)]), (ACTS, [(7, 1, 2), (7, 1, 3), (7, 1, 0)])):
         memory = mmap.mmap(-1, memory_bytes(each, 7))
-        rows = rows_in(memory, each, 7)
+        rows = rows_in(memory, each)
         assert [array.shape for array in rows[:3]] == shapes
         assert rows.reward.shape == rows.end.shape == shapes[0][:2]
         for number, array in enumerate(rows):

@@ -1,5 +1,6 @@
-"""An external environment keeps the contract of ``Env``: rows are those of a plain loop, states can be rebuilt."""
+"""An external environment keeps the contract of ``Env``: rows are those of a plain loop."""
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -9,12 +10,10 @@ import torch
 from torch import Tensor
 
 from tests.support.strangers import Hill, Meadow
-from uavlab.core.errors import ConfigError
 from uavlab.core.registry import ENVIRONMENTS
-from uavlab.core.types import LiveTransition, leaves, select
+from uavlab.core.types import LiveTransition
 from uavlab.envs.autoreset import advance, make_pool, start_worlds
 from uavlab.testing import check_env
-from uavlab.workers.cache import close_all
 from uavlab.workers.env import External, State, groups_of
 from uavlab.workers.registration import external
 
@@ -39,11 +38,6 @@ def rollout(env: External, steps: int, worlds: int = 5, seed: int = 0) -> list[S
     for _ in range(steps):
         states.append(env.transition(states[-1], draw(env, worlds, dice), NOTHING[:worlds]))
     return states
-
-
-def equal(one: Any, other: Any) -> bool:
-    pairs = zip(leaves(one), leaves(other), strict=True)
-    return all(name == same and torch.equal(a, b) for (name, a), (same, b) in pairs)
 
 
 @pytest.mark.parametrize(
@@ -169,17 +163,31 @@ def test_rows_are_those_of_a_plain_loop(moves: bool, cut: int) -> None:
     assert "cut" in ends
 
 
-def test_a_state_goes_on_to_the_same_bits_after_all_workers_ended() -> None:
-    for env in (env_of("Meadow"), env_of("Hill")):
-        states = rollout(env, 6)
-        close_all()
-        dice = torch.Generator().manual_seed(0)
-        torch.rand(5, 2, generator=dice)
-        actions = [draw(env, 5, dice) for _ in range(6)]
-        for number in (5, 2, 0, 4):  # also an earlier one
-            assert equal(env.transition(states[number], actions[number], NOTHING), states[number + 1])
-        assert env.record()["rebuilt"] > 0
-        assert env.inexact() == []
+def test_a_world_whose_copy_is_gone_is_truncated_where_it_stands_and_starts_again() -> None:
+    env, dice = env_of("Meadow"), torch.Generator().manual_seed(1)
+    worlds: Any = start_worlds(env, torch.rand(5, 2, generator=dice), deaths=True)
+    pool = make_pool(env, torch.rand(2, 5, 2, generator=dice), worlds)
+    worlds, _ = advance(env, worlds, draw(env, 5, dice), NOTHING, pool)
+    before = worlds
+    env._pool.release(worlds.state.key[:2].tolist())
+    assert env.inexact() == []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        worlds, row = advance(env, worlds, draw(env, 5, dice), NOTHING, pool)
+        again, _ = advance(env, before, draw(env, 5, dice), NOTHING, pool)  # whose copies have gone on
+    assert row.truncated.tolist() == [True, True, False, False, False]
+    assert torch.equal(row.next_obs.features[:2], before.obs.features[:2])
+    assert not row.reward[:2].any()
+    assert row.reward[2:].any()
+    assert worlds.state.step.tolist() == [0, 0, 2, 2, 2]
+    assert again.replaced.tolist() == [1] * 5
+    assert env.record()["gone"] == 7
+    assert env.inexact() == [f"{HERE}:Meadow: worlds without a copy were truncated where they stood, and started again"]
+    assert replace(env).inexact() == []  # that of another run
+    assert [*map(str, (each.message for each in caught))] == [
+        f"{HERE}:Meadow: a world had no copy, as after a resume, and is truncated where it stands; the run is not "
+        "exact. Further ones are counted in run.json."
+    ]
 
 
 def test_a_world_stays_as_it_is_after_its_end() -> None:
@@ -214,23 +222,3 @@ def test_groups_have_returns_of_their_own() -> None:
     assert torch.allclose(figures["grazer_return"], after.reward[:, :2].mean(1))
     assert torch.equal(figures["wolf_return"], after.reward[:, 2])
     assert env_of("Hill").measure(before, NOTHING, after) == {}
-
-
-@pytest.mark.parametrize(
-    ("fault", "text"),
-    [
-        (
-            "raise",
-            r"world 1, step 2, worker 0: step raised ValueError: the meadow is closed at strangers.py:\d+\. For its",
-        ),
-        ("shape", r"grazer_\d observed 2 numbers; expected 3, as its space says"),
-        ("fewer", "no reward or end of wolf_0, which had not ended; expected .*: keep the agent"),
-        ("other", "dog_0|no reward"),
-    ],
-)
-def test_what_goes_wrong_is_one_error(fault: str, text: str) -> None:
-    env = env_of("Meadow", fault=fault, at=3)
-    state, one = rollout(env, 2)[-1], torch.tensor([False, True, False, False, False])
-    others_over = select(one, state, replace(state, cut=torch.ones(5, dtype=torch.bool)))
-    with pytest.raises(ConfigError, match=text):
-        env.transition(others_over, torch.zeros(5, 3, dtype=torch.int64), NOTHING)

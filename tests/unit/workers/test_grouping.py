@@ -9,7 +9,7 @@ import uavlab as ul
 from tests.support.registries import registered
 from uavlab.core.errors import ConfigError
 from uavlab.experiment.config import configure
-from uavlab.workers.cache import close_all
+from uavlab.workers.pool import close_all
 from uavlab.workers.registration import external
 from uavlab.workers.team import groups_by_name, stem_of
 

@@ -16,7 +16,7 @@ HERE = "tests.support.strangers"
 
 def team_of(env: Any) -> tuple[Team, Rows]:
     team = Team(env)
-    return team, rows_in(mmap.mmap(-1, memory_bytes(team.describe(), 2)), team.describe(), 2)
+    return team, rows_in(mmap.mmap(-1, memory_bytes(team.describe(), 2)), team.describe())
 
 
 def test_agents_are_grouped_by_name_and_spaces() -> None:
@@ -80,22 +80,6 @@ def test_an_agent_that_has_ended_observes_zeros_while_others_go_on() -> None:
     assert team.live == [0, 1, 2]
 
 
-@pytest.mark.parametrize(
-    ("fault", "text"),
-    [
-        ("fewer", "no reward or end of wolf_0, which had not ended; expected .*: keep the agent, and set terminated"),
-        ("other", "new agent dog_0; expected those of possible_agents alone: list it there"),
-        ("shape", "grazer_0 observed 2 numbers; expected 3"),
-    ],
-)
-def test_results_of_other_agents_are_refused(fault: str, text: str) -> None:
-    team, rows = team_of(Meadow(fault=fault, at=1))
-    team.reset(0, rows, 0)
-    rows.action[0] = 1
-    with pytest.raises(Refusal, match=text):
-        team.step(rows, 0)
-
-
 def test_one_of_gymnasium_is_a_team_of_one() -> None:
     team, rows = team_of(Adapter(Hill(length=2, moves=3)))
     team.reset(3, rows, 0)
@@ -118,22 +102,6 @@ def test_environments_come_from_modules_files_and_gymnasium(tmp_path: Path) -> N
         "max_cycles",
     )
     assert horizon_of(Adapter(Hill())) == (None, "")
-
-
-@pytest.mark.parametrize(
-    ("target", "factory", "arguments", "text"),
-    [
-        ("absent_module", "make", {}, "no module named 'absent_module'"),
-        ("absent.py", "make", {}, "no file"),
-        (HERE, "absent", {}, f"{HERE} has no absent"),
-        (HERE, "nothing", {}, "made a int; expected an environment"),
-        (HERE, "Meadow", {"size": 3}, "takes no 'size'; its arguments: moves, length, fault, at, cut"),
-        ("mpe2.simple_spread_v3", "env", {}, "its agents act in turns"),
-    ],
-)
-def test_what_makes_no_environment_is_refused(target: str, factory: str, arguments: dict, text: str) -> None:
-    with pytest.raises(Refusal, match=text):
-        make("factory", target, factory, arguments)
 
 
 def test_a_team_of_both_kinds_or_of_nobody_is_refused() -> None:
