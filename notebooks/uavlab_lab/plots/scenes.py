@@ -311,8 +311,8 @@ def mission(env: Mapping, states: States) -> go.Figure:
         "caption": f"Entropy of cells with targets: {doubt}. Numbers on the map are altitudes (m).",
     }
     figure = blank(**words, x="x (m)", y="y (m)", height=640).add_traces([*moving[0], outline])
-    slider = {"prefix": "measurement ", "suffix": f" of {len(states)}"}
-    add_frames(figure, moving, [str(i + 1) for i in steps], **slider, pause_ms=450, redraw=True)
+    names, suffix = [str(i + 1) for i in steps], f" of {len(states)}"
+    add_frames(figure, moving, names, prefix="measurement ", suffix=suffix, pause_ms=450, redraw=True)
     return square(figure, 0, env.cells * env.cell, showgrid=False)
 
 
