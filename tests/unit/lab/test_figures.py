@@ -13,7 +13,6 @@ import uavlab_lab
 from tests.support.figures import CASES, ELSEWHERE, NAMED, SPEEDUPS, Case
 from uavlab.core.errors import ConfigError
 from uavlab_lab.plots import charts, style, svg, tables
-from uavlab_lab.plots.learners import score_text
 from uavlab_lab.plots.views import GAP, LETTER, LINE, PAD, ROOM, TITLES, still_views, views
 
 PAGES = ("#ffffff", "#111111")  # light and dark
@@ -96,12 +95,6 @@ def test_the_interval_of_a_curve_is_students() -> None:
     assert (area.fillcolor, line.line.color) == (style.pale(0), style.color(0))
 
 
-def test_a_score_as_text() -> None:
-    weights = {"completion": 3.0, "formation_strict": 1.0, "flight_time": -0.0005}
-    assert score_text(weights) == "3 completion + strict formation - 0.0005 flight time"
-    assert score_text({"entropy": -1.0}) == "-entropy of cells with targets (bit)"
-
-
 def luminance(color: str) -> float:
     """Return the relative luminance of WCAG 2."""
     shares = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
@@ -120,20 +113,6 @@ def test_colours_are_seen_on_white_and_on_dark() -> None:
     assert min(contrast(style.TEXT, page) for page in PAGES) > 4.2
     assert contrast(style.BUTTON_TEXT, style.BUTTON) > 4.5
     assert min(contrast("#1b4f9c", page) for page in PAGES) < 3  # a dark blue would be refused
-
-
-def test_long_words_are_broken_and_given_room() -> None:
-    short, long = style.blank("Short"), style.blank("word " * 40, "word " * 20, "y", caption="word " * 40)
-    lines = [*long.layout.title.text.split("<br>"), *long.layout.xaxis.title.text.split("<br>")]
-    assert max(map(len, lines)) <= style.WIDE
-    assert long.layout.margin.t > short.layout.margin.t
-    assert long.layout.height - long.layout.margin.t == short.layout.height - short.layout.margin.t
-
-
-def test_a_logarithmic_axis_has_readable_labels() -> None:
-    axis = style.log_axis([2.0, 30.0])
-    assert {"1", "2", "5", "10", "20", "50"} <= set(axis["ticktext"])
-    assert "10<sup>-7</sup>" in style.log_axis([1e-7, 1.0, 0.0])["ticktext"]
 
 
 def test_tables_show_labels_dashes_and_text() -> None:

@@ -21,7 +21,7 @@ from tests.support.tiny_notebook import PARAMETERS, Write
 from tests.support.web_page import loaded_addresses
 from uavlab.core.errors import ConfigError, FileError, ResourceError
 from uavlab.core.installation import ROOT
-from uavlab_lab.headless import FIGURE, PICTURE, pictures, runner
+from uavlab_lab.headless import FIGURE, PICTURE, pictures
 from uavlab_lab.headless.parameters import declared_parameters, parameters, read_parameters
 from uavlab_lab.headless.report import draw_formulas, report
 from uavlab_lab.headless.runner import notebook_path, run_notebook
@@ -130,11 +130,6 @@ def test_notebooks_are_found_by_path_or_name(tmp_path: Path, monkeypatch: pytest
     assert notebook_path("tour") == notebook_path("07_tour") == tmp_path / "notebooks" / "07_tour.ipynb"
     with pytest.raises(ConfigError, match=r"Unknown notebook 'profil' \(did you mean 'profile'\?\)"):
         notebook_path("profil")
-    path = tmp_path / "notebooks" / "07_tour.ipynb"
-    assert runner._working_directory(path) == path.parent
-    monkeypatch.setattr(runner.installation, "ROOT", tmp_path)
-    monkeypatch.setattr(runner.installation, "INSTALLED", True)
-    assert runner._working_directory(path) == tmp_path / "notebooks" / "deep"  # nothing is written into a package
 
 
 # The page of an executed notebook
@@ -222,7 +217,6 @@ GOOD = [cell("a: int = 1", 1, "parameters"), cell("\n".join("x" * 25), 2)]
     ("cells", "metadata", "fault"),
     [
         ([*GOOD, cell("1 / 0", 3, "raises-exception", outputs=[ERROR])], {}, None),
-        ([*GOOD, cell("see https://x.org/home/a and a/root/b", 3)], {}, None),
         (GOOD, {"widgets": {}}, "saved widget state"),
         ([cell("x", 1)], {}, "not exactly one cell tagged 'parameters'"),
         ([*GOOD, cell("a", 4)], {}, r"execution counts [1, 2, 4], expected 1 to 3"),

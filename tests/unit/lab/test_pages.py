@@ -14,7 +14,6 @@ import pytest
 import torch
 
 import uavlab as ul
-from tests.support.cli_runner import uavlab
 from tests.support.fixtures_config import sizes, tiny, train_tiny
 from tests.support.sweeps import table
 from tests.support.web_page import loaded_addresses
@@ -25,7 +24,7 @@ from uavlab.experiment.run import Run
 from uavlab.experiment.run_dir import read_config
 from uavlab.experiment.run_state import digest
 from uavlab.sweeps.table import SweepTable
-from uavlab_lab import report, seeds, sweep_report
+from uavlab_lab import seeds, sweep_report
 from uavlab_lab.comparison import differences, over_seeds
 from uavlab_lab.explore import compare_runs, flight_of, verdict
 from uavlab_lab.page import Page
@@ -33,7 +32,7 @@ from uavlab_lab.plots import flight
 from uavlab_lab.plots.tables import Table
 from uavlab_lab.report import write_report
 from uavlab_lab.run_files import RunFiles, Scoring, open_run, open_runs
-from uavlab_lab.seeds import Group, describe, group_runs, pool_rows, scores_in_training
+from uavlab_lab.seeds import Group, describe, group_runs, pool_rows
 from uavlab_lab.sweep_report import write_sweep_report
 
 
@@ -151,21 +150,6 @@ def test_damaged_parts_are_notes(run: RunFiles, tmp_path: Path, monkeypatch: pyt
         text([run.folder], tmp_path / "r.html", missing=2 + (odd == "["))
 
 
-def test_the_command_writes_the_page_and_refuses_what_is_no_run(finished: Path, run: RunFiles, tmp_path: Path) -> None:
-    ended = uavlab("report", finished, "--episodes", "3", "--json")
-    assert ended.json == {"page": f"{finished}/report.html", "runs": [str(finished)], "missing": []}
-    (run.folder / "config.json").write_text("{")
-    for folder in (tmp_path, run.folder):
-        assert uavlab("report", folder).code == 3
-    assert [report._duration(each) for each in (119, 120, 7200, None)] == ["119 s", "2.0 min", "2.0 h", "unknown"]
-
-
-@pytest.mark.parametrize("scoring", [{"episodes": 0}, {"episodes": "3"}, {"seed": -1}, {"device": "tpu"}])
-def test_scoring_that_does_not_work_is_refused(scoring: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=f"report: got {next(iter(scoring))}="):
-        Scoring(**scoring)
-
-
 def test_runs_are_opened_once_under_names_of_their_own(finished: Path, tmp_path: Path) -> None:
     again = shutil.copytree(finished, tmp_path / "finished")
     memory = [Run(tiny()), Run(tiny())]
@@ -239,16 +223,6 @@ def test_rows_are_pooled_where_they_were_logged_at_the_same_updates() -> None:
     ]
     assert pool_rows(logs) == [{"update": 5, "seconds": 3, "loss": 3.75, "each": {"loss": [1, 2, 4, 8]}}]
     assert pool_rows([logs[0], [{"update": 6, "seconds": 2.0, "loss": 1.0}]]) is None
-    runs = [pretended("a"), pretended("b", seed=4)]
-    [group] = group_runs(runs)
-    assert [(log.name, [row["loss"] for row in log.rows]) for log in group.logs] == [("a and 1 more", [3, 4])]
-    runs[1].rows.pop()
-    assert [log.name for log in group_runs(runs)[0].logs] == ["a", "b"]
-
-
-def test_scores_of_a_curriculum_are_those_of_its_highest_stage() -> None:
-    rows = [{"eval/a": value, "eval/stage": stage} for value, stage in ((0.9, 1.0), (0.5, 2.0), (0.4, 2.0), (0.8, 1.0))]
-    assert scores_in_training(rows, {"a": 1.0}, 1) == [[0.5, 0.4]]
 
 
 def test_differences_and_bounds() -> None:

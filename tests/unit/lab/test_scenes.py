@@ -71,15 +71,6 @@ def test_the_first_world_is_drawn(flown: tuple[str, Any, list[Any], go.Figure]) 
     assert flight.animate(env, first).to_json() == figure.to_json()
 
 
-@pytest.mark.parametrize("most", [3, 40])
-@pytest.mark.parametrize("count", [1, 2, 40, 41, 79, 1001])
-def test_first_and_last_are_among_few_frames(count: int, most: int) -> None:
-    indices = flight.select_frames(count, most)
-    assert len(indices) <= most
-    assert (indices[0], indices[-1]) == (0, count - 1)
-    assert indices == sorted(set(indices))
-
-
 def placed(state: Any, **values: float) -> Any:
     return replace(state, **{name: torch.full_like(getattr(state, name), value) for name, value in values.items()})
 
@@ -141,15 +132,6 @@ def test_the_map_is_the_teams_belief_in_percent() -> None:
     assert (int(scenes.shrink(image)[0, 0]), int(scenes.shrink(image).sum())) == (25, 25)
 
 
-def test_marks_of_targets_are_as_large_as_what_they_need() -> None:
-    env, states = FLIGHTS["assignment"][0], FLIGHTS["assignment"][1]()
-    figure = scenes.assignment(env, states)
-    need = states[0].demand[0].sum(-1)
-    assert list(figure.frames[0].data[0].marker.size) == pytest.approx((8 + 18 * need / need.max()).tolist())
-    for frame in figure.frames:
-        assert len(points(frame.data[0])) + len(points(frame.data[1])) == 4
-
-
 def test_an_environment_without_a_picture_is_drawn_by_its_observations(monkeypatch: pytest.MonkeyPatch) -> None:
     env = outside.Drift()
     states = [outside.State(pos=torch.arange(2.0)[None] + n, step=torch.tensor([n])) for n in range(4)]
@@ -181,13 +163,6 @@ def test_a_picture_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def short() -> go.Figure:
     return flight.animate(FOUR, fly(FOUR, straight, 7))
-
-
-def test_a_moment_is_one_of_the_frames(short: go.Figure) -> None:
-    still = flight.freeze(short, 0.5)
-    assert (still.layout.updatemenus, still.layout.sliders, still.frames) == ((), (), ())
-    assert [*still.data[8].y] == [*short.frames[3].data[5].y] != [*short.data[8].y]
-    assert len(flight.stills(go.Figure(go.Scatter(y=[1])))) == 1
 
 
 def test_flights_beside_each_other_play_together() -> None:

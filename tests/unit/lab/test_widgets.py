@@ -12,7 +12,6 @@ from tests.support.fixtures_config import tiny
 from uavlab.envs.leader_follower.env import LeaderFollower
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import Progress
-from uavlab.telemetry.flights import Telemetry
 from uavlab_lab import live_run
 from uavlab_lab.headless import FIGURE
 from uavlab_lab.widgets import Stop, guard, paragraphs, scroll_box, stoppable
@@ -117,5 +116,3 @@ def test_the_status_line_and_the_curves() -> None:
     drawn = [(trace.name, list(trace.x), list(trace.y)) for trace in figure.data]
     assert drawn == [("completion (of episodes)", [2], [0.25]), ("strict formation (of steps)", [2], [0.5])]
     assert figure.layout.yaxis.range == (-0.02, 1.02)
-    figure = live_run.training_curves(Telemetry(), [row])  # an environment may only name its score
-    assert (figure.data[0].name, figure.layout.yaxis.range) == ("mean R²", None)
