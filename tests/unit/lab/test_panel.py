@@ -135,7 +135,8 @@ def test_a_refused_value_is_announced_and_the_runs_own_is_back(name: str, value:
     control, before = each.switches[name].control, each.trainer.run.config.values[name]
     step(each.trainer, 1)
     control.value = value
-    assert answer(each).startswith(f"{ALERT}ConfigError: {name}: input should be")
+    assert answer(each).startswith(f"{ALERT}ConfigError: ")
+    assert f"{name}: input should be" in each.alert.value
     assert (control.value, each.trainer.run.changes) == (before, [])
     control.value = before * 2
     assert answer(each) == ""
@@ -201,7 +202,9 @@ def test_the_status_says_what_the_run_is_doing() -> None:
     step(each, 1)
     each.change(adam="single")
     step(each, 1)
-    assert pictures.status_line(each) == "paused, update 3 of 40; measuring the last change, slice 1 of 6"
+    line = pictures.status_line(each)
+    assert line.startswith("paused, update 3 of 40")
+    assert line.endswith("; measuring the last change, slice 1 of 6")
     each.stop(PATIENCE)
 
 
@@ -295,5 +298,5 @@ def test_whatever_somebody_does_nothing_raises_and_each_folder_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trainer, "EVERY", 0.01)
-    done, _ = play(tmp_path / "right", range(12), 4)
+    done, _ = play(tmp_path, range(12), 4)
     assert len(done) > 8  # kinds of events
