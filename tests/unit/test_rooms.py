@@ -5,7 +5,7 @@ from tools import surface
 BUDGETS = {  # lines of Python; a line above one needs a line less elsewhere in the room, or another number and a reason
     "docs": 60,
     "notebooks": 60,
-    "notebooks/uavlab_lab": 11_100,
+    "notebooks/uavlab_lab": 10_540,
     "setup.py": 60,
     "tools": 5_380,
     "uavlab": 1_430,
@@ -28,7 +28,7 @@ BUDGETS = {  # lines of Python; a line above one needs a line less elsewhere in 
     "uavlab/testing": 840,
     "uavlab/workers": 1_840,
 }
-PACKAGE, FILES, BESIDE = 31_000, 160, 16_700  # lines and files of ``uavlab``, and lines of all other code but tests
+PACKAGE, FILES, BESIDE = 31_000, 160, 16_140  # lines and files of ``uavlab``, and lines of all other code but tests
 
 
 def excesses(rooms: dict[str, surface.Size]) -> list[str]:
@@ -53,7 +53,7 @@ def test_what_grows_is_told() -> None:
     full = surface.Size(files=1, lines=BUDGETS["uavlab/ops"] + 1, code=0, characters=0)
     assert excesses({"uavlab/ops": full}) == [f"uavlab/ops: {full.lines:,} of {BUDGETS['uavlab/ops']:,}"]
     assert excesses({"uavlab/new": full._replace(lines=1)}) == ["uavlab/new: 1 of 0"]
-    whole = {"uavlab/ops": surface.Size(161, 31_001, 0, 0), "tools": surface.Size(1, 16_701, 0, 0)}
+    whole = {"uavlab/ops": surface.Size(161, 31_001, 0, 0), "tools": surface.Size(1, 16_141, 0, 0)}
     assert [text.partition(":")[0] for text in excesses(whole)] == [
         *("uavlab/ops", "tools", "uavlab as a whole", "files of uavlab", "all other code")
     ]
