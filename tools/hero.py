@@ -94,7 +94,9 @@ def main(path: Path) -> None:
     parts = {"team": team(), "mission": mission(), "log": log()}
     pictures = films.draw([figure for figures in parts.values() for figure in figures], *SIZE)
     pauses = [pause for name, own in parts.items() for pause in [*[PAUSES[name]] * (len(own) - 1), LAST]]
-    films.save(pictures, path, pauses)
+    first, *rest = pictures
+    quality = {"quality": 75, "alpha_quality": 75}
+    first.save(path, save_all=True, append_images=rest, duration=pauses, loop=0, disposal=2, **quality)
     print(f"{path}: {len(pictures)} frames, {path.stat().st_size / 2**20:.2f} MiB")
 
 

@@ -68,7 +68,7 @@ def execute(path: Path) -> str | None:
     ended = run_notebook(path, {}, out, TIMEOUT, progress=True)
     seconds = time.perf_counter() - start
     if ended.exit_code:
-        print(f"{path.name}: {ended.reason}\n{ended.tail}", file=sys.stderr)
+        print(f"{path.name}: {ended.reason}", file=sys.stderr)
         return None
     strip(out)  # before it replaces the notebook, because pictures need a browser
     path.write_bytes(out.read_bytes())

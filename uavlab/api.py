@@ -344,8 +344,8 @@ def fly(
 
     Args:
         what: A run or its folder; with ``policy`` also a task.
-        out: A page (``.html``), which needs no network, a film (``.gif``, ``.webp``, ``.mp4``), or one moment
-            (``.png``, ``.svg``, ``.pdf``).
+        out: A page (``.html``), which needs no network, a film (``.mp4``), or one moment (``.png``, ``.svg``,
+            ``.pdf``).
         policy: As in ``evaluate``.
         env: Environment to fly in, whose team may differ in size; None takes the evaluation task.
         seed: Seed of the flight.

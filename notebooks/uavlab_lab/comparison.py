@@ -3,13 +3,14 @@
 Reports and widgets share these functions; ``uavlab_lab.seeds`` pools runs that differ by their seed alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
 
 from uavlab.core.statistics import Ends, student
 from uavlab.evaluation import COMMON
+from uavlab_lab.labels import label_of
 from uavlab_lab.plots.charts import Table, learning_curves
 from uavlab_lab.plots.style import plain, words
 from uavlab_lab.plots.views import views
@@ -46,6 +47,11 @@ def over_seeds(values: Sequence[float], name: str, env: Any) -> Ends:
         return mean, low, high
     least, most = (0.0, 1.0) if known[name].over == "outcome" else known[name].bounds
     return mean, max(low, least), min(high, most)
+
+
+def figure_name(name: str, env: Any, units: Mapping[str, str]) -> str:
+    """Return what a table calls a figure of evaluations: its label, with its unit."""
+    return f"{label_of(name, env)} ({units[name]})" if units.get(name) else label_of(name, env)
 
 
 def name_runs(figure: go.Figure, logs: Sequence[Log]) -> go.Figure:

@@ -4,7 +4,6 @@ import tempfile
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import plotly.graph_objects as go
 import plotly.io
@@ -17,8 +16,8 @@ from uavlab.storage.files import atomic_write
 from uavlab_lab.page import Page
 from uavlab_lab.plots.flight import PLAY_MS, freeze, stills
 
-FILMS, MOMENTS = (".gif", ".webp", ".mp4"), (".png", ".svg", ".pdf")
-KINDS = (".html", *FILMS, *MOMENTS)
+FILM, MOMENTS = ".mp4", (".png", ".svg", ".pdf")
+KINDS = (".html", FILM, *MOMENTS)
 SIZE = (800, 640)  # of a film (px); even, as H.264 requires
 
 
@@ -26,12 +25,12 @@ def require_kind(path: Path) -> None:
     """Return if ``write`` can write such a file."""
     if path.suffix not in KINDS:
         raise ConfigError(f"{quote(str(path))}: got suffix {path.suffix!r}; expected one of {', '.join(KINDS)}.")
-    if path.suffix == ".mp4":
+    if path.suffix == FILM:
         require("video", "films as MP4", "av")
 
 
 def write(figure: go.Figure, path: Path) -> None:
-    """Write a figure over an older file: a page, a film (GIF, MP4; WebP without background), or a moment."""
+    """Write a figure over an older file: a page, a film, or a moment."""
     require_kind(path)
     if path.suffix == ".html":
         page = Page("uavlab flight")
@@ -41,8 +40,8 @@ def write(figure: go.Figure, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as temporary:
-            if path.suffix in FILMS:
-                save(draw(stills(figure), *SIZE), temporary, _pause_ms(figure))
+            if path.suffix == FILM:
+                encode(draw(stills(figure), *SIZE), temporary, _frame_ms(figure))
             else:
                 freeze(figure).write_image(temporary, width=900, height=640, scale=1.5)
     except (RuntimeError, OSError, ValueError) as error:
@@ -58,35 +57,20 @@ def draw(figures: Sequence[go.Figure], width: int, height: int) -> list[Image.Im
         return [Image.open(file).convert("RGBA") for file in files]
 
 
-def save(pictures: Sequence[Image.Image], path: Path, pause_ms: int | list[int]) -> None:
-    """Write pictures as a film that repeats; ``pause_ms`` is how long each is shown (ms), in MP4 one for all."""
-    if path.suffix == ".mp4":
-        _encode([_on_white(picture) for picture in pictures], path, pause_ms)
-        return
-    if path.suffix == ".gif":  # which has no partly transparent pixels
-        pictures = [_on_white(picture).quantize(128) for picture in pictures]
-    first, *rest = pictures
-    lossy: dict[str, Any] = {"quality": 75, "alpha_quality": 75} if path.suffix == ".webp" else {}
-    first.save(path, save_all=True, append_images=rest, duration=pause_ms, loop=0, disposal=2, **lossy)
-
-
-def _encode(pictures: Sequence[Image.Image], path: Path, pause_ms: Any) -> None:
-    """Write pictures as H.264, which all browsers play."""
+def encode(pictures: Sequence[Image.Image], path: Path, pause_ms: int) -> None:
+    """Write pictures on white as H.264, which all browsers play; each is shown so long (ms)."""
     import av
 
     with av.open(str(path), "w", options={"movflags": "faststart"}) as film:
         stream = film.add_stream("libx264", rate=Fraction(1000, pause_ms), options={"crf": "20"})
         stream.width, stream.height, stream.pix_fmt = *pictures[0].size, "yuv420p"
         for picture in pictures:
-            film.mux(stream.encode(av.VideoFrame.from_image(picture)))
+            white = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert("RGB")
+            film.mux(stream.encode(av.VideoFrame.from_image(white)))
         film.mux(stream.encode())
 
 
-def _on_white(picture: Image.Image) -> Image.Image:
-    return Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert("RGB")
-
-
-def _pause_ms(figure: go.Figure) -> int:
+def _frame_ms(figure: go.Figure) -> int:
     """Return how long the Play button shows each frame."""
     for menu in figure.layout.updatemenus:
         for button in menu.buttons:

@@ -17,13 +17,12 @@ from uavlab.experiment.run_dir import read_config
 from uavlab.experiment.scores import Scores
 from uavlab.experiment.settings import describe_settings
 from uavlab.storage.files import require_writable
-from uavlab_lab.comparison import differences, name_runs, scores_while_training
-from uavlab_lab.labels import label_of
+from uavlab_lab.comparison import differences, figure_name, name_runs, scores_while_training
 from uavlab_lab.page import Page
 from uavlab_lab.plots.charts import Table, lines
 from uavlab_lab.plots.views import views
 from uavlab_lab.run_files import RunFiles, Scoring
-from uavlab_lab.seeds import NO_METRIC, Group, Log, describe, group_runs, seeds_of
+from uavlab_lab.seeds import NO_METRIC, Log, describe, group_runs, seeds_of
 
 SCALES = ((120, 1, "s"), (7200, 60, "min"), (math.inf, 3600, "h"))  # of times, by their largest seconds
 
@@ -108,17 +107,18 @@ def _add_results(page: Page, runs: Sequence[RunFiles]) -> None:
         page.add("p", "There is no score and no metric.", "note")
     if len(runs) > 1:
         page.add("h3", "Settings that differ")
-        _add_differences(page, groups)
+        if (differ := differences(groups)).rows:
+            page.add_table(differ)
+        else:
+            page.add("p", "These runs have equal settings, machines and versions.")
 
 
 def _score_table(results: Sequence[tuple[str, Scores]], env: Any) -> Table:
     """Return a row for each figure, with a column for each run or group of runs."""
     flat = [scores.flat() for _, scores in results]
     units = {name: unit for _, scores in results for name, unit in scores.units.items()}
-    cells = []
-    for name in dict.fromkeys(name for rows in flat for name in rows):
-        unit = f" ({units[name]})" if units.get(name) else ""
-        cells.append([f"{label_of(name, env)}{unit}", *(_interval(rows.get(name)) for rows in flat)])
+    names = dict.fromkeys(name for rows in flat for name in rows)
+    cells = [[figure_name(name, env, units), *(_interval(rows.get(name)) for rows in flat)] for name in names]
     return Table(["figure", *(name for name, _ in results)], cells)
 
 
@@ -146,15 +146,6 @@ def _logged(logs: Sequence[Log], metric: str) -> go.Figure:
     return name_runs(figure.update_yaxes(rangemode="normal").update_traces(mode="lines"), logs)
 
 
-def _add_differences(page: Page, groups: Sequence[Group]) -> None:
-    """Add the settings in which runs differ, and the machines, versions and code where these differ."""
-    differ = differences(groups)
-    if differ.rows:
-        page.add_table(differ)
-    else:
-        page.add("p", "These runs have equal settings, machines and versions.")
-
-
 def _add_run(page: Page, run: RunFiles) -> None:
     """Add what concerns one run alone."""
     picture = run.flight  # first, because it may add a note
@@ -175,18 +166,12 @@ def _add_run(page: Page, run: RunFiles) -> None:
     if facts:
         page.add("h3", "Machine and versions")
         page.add_table(Table(["", "trained on"], [[key, _fact(value)] for key, value in facts.items()]))
-    _add_settings(page, run)
-
-
-def _add_settings(page: Page, run: RunFiles) -> None:
-    """Add all settings, with those that the evaluation task changes."""
     values = run.config.values
     rows = describe_settings(parts(run.config.task.settings), values)
     changed = {name: value for name, value in values.items() if name.startswith("eval_") and value is not None}
     rows += [{"name": name, "value": value, "kind": "", "meaning": "When scored."} for name, value in changed.items()]
-    columns = {"name": "setting", "value": "value", "kind": "range", "meaning": "meaning"}
-    texts = [[str(row[key]) for key in columns] for row in rows]  # raw names, as one types them
-    page.add_table(Table(list(columns.values()), texts), f"All {len(rows)} settings")
+    texts = [[str(row[key]) for key in ("name", "value", "kind", "meaning")] for row in rows]  # raw, as one types them
+    page.add_table(Table(["setting", "value", "range", "meaning"], texts), f"All {len(rows)} settings")
 
 
 def _commands(run: RunFiles) -> list[str]:

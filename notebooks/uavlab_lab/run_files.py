@@ -120,28 +120,20 @@ class RunFiles:
         return states and self.attempt("picture", lambda: flight.animate(self.config.evaluation, states))
 
     @property
-    def symptoms(self) -> list[str]:
-        """Return what ails it, each with the setting to try where one is known."""
-        return [f"Symptom at update {e.update:,}: {e.text}." for e in diagnostics.parse(self.status.get("symptoms"))]
-
-    @property
-    def fell_back(self) -> list[str]:
-        """Return the toggles that fell back, and why."""
-        toggles = self.status.get("toggles")
-        reasons = toggles.get("fell_back") if isinstance(toggles, dict) else None
-        return [f"The toggle {n} fell back: {r}" for n, r in reasons.items()] if isinstance(reasons, dict) else []
-
-    @property
-    def not_exact(self) -> list[str]:
-        """Return why it cannot be repeated bit for bit."""
-        reasons = self.status.get("not_exact")
-        return [f"Not bit for bit repeatable: {reason}" for reason in reasons] if isinstance(reasons, list) else []
-
-    @property
     def remarks(self) -> list[str]:
-        """Return what a reader should know besides its status: why it ended, and the three lists above."""
-        ended = [f"It ended because: {self.status['reason']}"] if self.status.get("reason") else []
-        return [*ended, *self.not_exact, *self.symptoms, *self.fell_back]
+        """Return why it ended, why it cannot be repeated bit for bit, its symptoms, and the toggles that fell back."""
+        status = self.status
+        ended = [f"It ended because: {status['reason']}"] if status.get("reason") else []
+        exact = status["not_exact"] if isinstance(status.get("not_exact"), list) else []
+        symptoms = diagnostics.parse(status.get("symptoms"))
+        toggles = status["toggles"] if isinstance(status.get("toggles"), dict) else {}
+        back = toggles["fell_back"] if isinstance(toggles.get("fell_back"), dict) else {}
+        return [
+            *ended,
+            *(f"Not bit for bit repeatable: {reason}" for reason in exact),
+            *(f"Symptom at update {each.update:,}: {each.text}." for each in symptoms),
+            *(f"The toggle {name} fell back: {reason}" for name, reason in back.items()),
+        ]
 
     @property
     def flies(self) -> bool:
@@ -164,42 +156,13 @@ class RunFiles:
         return None
 
 
-@dataclass
-class RunParts(RunFiles):
-    """The parts of a run of this process; nothing is read from its folder, and it may have none.
-
-    Attributes:
-        run: The run.
-    """
-
-    run: Any = None
-
-    @cached_property
-    def status(self) -> dict[str, Any]:
-        """Return what ``run.json`` would hold now."""
-        return run_dir.status_record(self.run, "")
-
-    @cached_property
-    def exported(self) -> bool:
-        """Return that this is no copy."""
-        return False
-
-    @cached_property
-    def rows(self) -> list[dict[str, Any]]:
-        """Return the rows of metrics so far."""
-        return [*self.run.recorder.rows]
-
-    @cached_property
-    def trained(self) -> TrainedPolicy | None:
-        """Return the best policy of each seed so far."""
-        return self.run.trained()
-
-
 def open_run(what: Run | str | Path) -> RunFiles:
     """Return the parts of a run of this process, or of a folder."""
-    if isinstance(what, Run):
+    if isinstance(what, Run):  # nothing is read from its folder, and it may have none
         name = f"{what.config.preset} in memory" if what.folder is None else what.folder.resolve().name
-        return RunParts(what.folder or Path(), name, what.config, run=what)
+        files = RunFiles(what.folder or Path(), name, what.config)
+        vars(files).update(status=run_dir.status_record(what, ""), exported=False, rows=[*what.recorder.rows])
+        return files
     folder = run_folder(what)
     return RunFiles(folder, folder.resolve().name, read_config(folder))
 
@@ -217,8 +180,7 @@ def open_runs(runs: Sequence[Run | str | Path]) -> tuple[list[RunFiles], list[st
         except UavlabError as error:
             notes.append(str(error))
             continue
-        own = getattr(each, "run", None)
-        opened[own if own and own.folder is None else each.folder.resolve()] = each
+        opened[what if each.folder == Path() else each.folder.resolve()] = each
     count = Counter(each.name for each in opened.values())
     for number, each in enumerate(opened.values(), 1):
         if count[each.name] > 1:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import fmean
 from typing import Any
 
 from uavlab.experiment import scores
@@ -38,19 +39,14 @@ class Group:
         first, others = self.runs[0].name, len(self.runs) - 1
         return f"{first} and {others} more" if others else first
 
-    @property
-    def scored(self) -> list[RunFiles]:
-        """Return the runs whose policies could be scored."""
-        return [run for run in self.runs if run.figures is not None]
-
     @cached_property
     def scores(self) -> Scores | None:
-        """Return the scores of all seeds together."""
-        figures = [run.figures for run in self.runs if run.figures is not None]
-        if not figures:
+        """Return the scores of all seeds together, without runs whose policies could not be scored."""
+        scored = [(run, run.figures) for run in self.runs if run.figures is not None]
+        if not scored:
             return None
-        first = self.scored[0]
-        together = first.attempt("pooled scores", lambda: scores.pool(figures))
+        first, _ = scored[0]
+        together = first.attempt("pooled scores", lambda: scores.pool([figures for _, figures in scored]))
         return None if together is None else first.summarize(together)
 
     @cached_property
@@ -79,12 +75,11 @@ def alike(runs: Sequence[RunFiles]) -> list[list[RunFiles]]:
     """Return runs by what they are apart from their seeds."""
     kinds: list[tuple[Any, list[RunFiles]]] = []
     for run in runs:
-        kind = _kind(run)
-        some = next((some for other, some in kinds if other == kind), None)
-        if some is None:
-            kinds.append((kind, [run]))
+        own = next((some for kind, some in kinds if kind == _kind(run)), None)
+        if own is None:
+            kinds.append((_kind(run), [run]))
         else:
-            some.append(run)
+            own.append(run)
     return [some for _, some in kinds]
 
 
@@ -120,8 +115,8 @@ def pool_rows(logs: Sequence[Sequence[Row]]) -> list[Row] | None:
 def _pool(rows: Sequence[Row]) -> Row:
     names = [name for name in rows[0] if name not in NO_METRIC]
     each = {name: [value for row in rows for value in values_of(row, name)] for name in names}
-    seconds = _mean([row["seconds"] for row in rows])
-    means = {name: _mean(values) for name, values in each.items()}
+    seconds = fmean(row["seconds"] for row in rows)
+    means = {name: fmean(values) for name, values in each.items()}
     return {"update": rows[0]["update"], "seconds": seconds, **means, "each": each}
 
 
@@ -154,36 +149,16 @@ def _of_seed(row: Row, name: str, seed: int) -> float:
     return float(values[min(seed, len(values) - 1)])
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
-def describe(groups: Sequence[Group], scored: bool = True) -> list[str]:
-    """Return for each group of several runs what is pooled, and for runs that share a seed why they are not.
-
-    Without ``scored``, policies are not evaluated, and nothing is said of those without a score.
-    """
-    together = [_describe(group, scored) for group in groups if len(group.runs) > 1]
-    kinds = alike([run for group in groups for run in group.runs])
-    apart = [", ".join(names) for some in kinds if (names := sharing(some))]
-    return together + [
-        f"{names}: these runs have equal settings apart from their seeds, and have seeds in common. The same seed "
-        "twice is no independent sample, so they are not pooled."
-        for names in apart
-    ]
-
-
-def _describe(group: Group, scored: bool) -> str:
-    names = ", ".join(run.name for run in group.runs)
-    seeds = ", ".join(str(seed) for run in group.runs for seed in seeds_of(run))
-    what = f"{group.name}: the runs {names} differ by their seed alone."
-    texts = [f"{what} Seeds {seeds} are pooled like seeds of one run."]
-    if scored and (without := [run.name for run in group.runs if run.figures is None]):
-        texts.append(f"The scores lack {', '.join(without)}, without a policy that could be scored.")
-    if len(group.logs) > 1:
-        texts.append("They were logged at different updates, so each has a line of its own.")
-    elif group.logs:
-        texts.append("Lines are means over these seeds, of scores with 95 % bands; over time, at the runs' mean time.")
-        lacking = [run.name for run in group.runs if not run.rows]
-        texts += [f"The lines lack {', '.join(lacking)}, without metrics."] if lacking else []
-    return " ".join(texts)
+def describe(groups: Sequence[Group]) -> list[str]:
+    """Return for each group of several runs what is pooled, and for runs that share a seed why they are not."""
+    texts = []
+    for group in (group for group in groups if len(group.runs) > 1):
+        names = ", ".join(run.name for run in group.runs)
+        seeds = ", ".join(str(seed) for run in group.runs for seed in seeds_of(run))
+        what = f"{group.name}: the runs {names} differ by their seed alone."
+        texts.append(f"{what} Seeds {seeds} are pooled like seeds of one run.")
+    for some in alike([run for group in groups for run in group.runs]):
+        if apart := ", ".join(sharing(some)):
+            why = "The same seed twice is no independent sample, so they are not pooled."
+            texts.append(f"{apart}: these runs have equal settings and seeds in common. {why}")
+    return texts

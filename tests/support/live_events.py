@@ -18,7 +18,7 @@ from uavlab.experiment.config import Config
 from uavlab.experiment.run import Run
 from uavlab_lab.live.panel import LivePanel, panel
 from uavlab_lab.live.switches import Switch
-from uavlab_lab.live.trainer import Trainer, trainer_in, trainer_of
+from uavlab_lab.live.trainer import trainer_in, trainer_of
 
 EVENTS = 8
 NUMBERS = (-1, 0, 1, 2, 3, 5, 10**30, 1e-4, 0.5, float("nan"), float("inf"))
@@ -157,11 +157,3 @@ def play(root: Path, seeds: Sequence[int], events: int = EVENTS) -> tuple[Counte
         done += each.done
         refused += each.refused
     return done, refused
-
-
-class Twice(Trainer):
-    """A broken trainer: each start begins a thread."""
-
-    def start(self) -> None:
-        self._running = False
-        super().start()

@@ -33,10 +33,11 @@ from uavlab.storage.metrics_log import About, Recorder
 from uavlab.sweeps.spec import Sweep
 from uavlab.sweeps.table import SweepTable
 from uavlab_lab import films, live_run, page, widgets
+from uavlab_lab.explore import compare_runs, verdict
 from uavlab_lab.headless import report as notebook_page
 from uavlab_lab.headless.strip_outputs import FIGURE
 from uavlab_lab.measure.profile_run import Profile
-from uavlab_lab.plots import beside, charts, flight, observations, style, tables, views
+from uavlab_lab.plots import beside, charts, flight, scenes, style, tables, views
 from uavlab_lab.plots.charts import Table
 from uavlab_lab.plots.svg import line_chart
 from uavlab_lab.report import write_report
@@ -81,9 +82,16 @@ def report_of_seeds(words: Words, folder: Path) -> str:
     return page
 
 
+def findings(words: Words, folder: Path) -> str:
+    runs = [train(words, folder / str(seed), seed=seed) for seed in (0, 1)]
+    found = [compare_runs(*runs, folder / "none"), verdict(runs[0])]
+    assert all(printable(repr(each)) for each in found)
+    return "".join(each._repr_html_() for each in found)
+
+
 def flight_page(words: Words, folder: Path) -> str:
     env: Any = environment(words)()
-    figure = observations.draw_observations(env, [env.initial(ul.Streams([0]).uniform("start", 1, 2)[0])] * 3)
+    figure = scenes.observations(env, [env.initial(ul.Streams([0]).uniform("start", 1, 2)[0])] * 3)
     films.write(figure, folder / "flight.html")
     return (folder / "flight.html").read_text(encoding="utf-8")
 
@@ -177,7 +185,10 @@ def cards(words: Words, folder: Path) -> str:
     return "".join(each._repr_html_() for each in with_cards(words, folder) if hasattr(each, "_repr_html_"))
 
 
-RENDERERS = (report, report_of_seeds, flight_page, executed_notebook, status_lines, live_curve, cards, sweep_page)
+RENDERERS = (
+    *(report, report_of_seeds, findings, flight_page, executed_notebook),
+    *(status_lines, live_curve, cards, sweep_page),
+)
 
 
 def draw(words: Words) -> list[go.Figure]:
@@ -245,6 +256,7 @@ def unescaped(render: Callable[[Words, Path], str], folder: Path) -> bool:
         (widgets, "markup", status_lines),
         ("uavlab_lab.plots.svg", "markup", live_curve),
         (tables, "markup", executed_notebook),
+        (widgets, "markup", findings),
         ("uavlab.core.cards", "markup", cards),
         (page, "markup", sweep_page),
         (tables, "markup", sweep_page),

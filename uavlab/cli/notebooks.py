@@ -38,7 +38,7 @@ def notebook(
     pages.report(target, page)
     echo(f"{pages.last_printed(target)}executed notebook: {target}\noffline page: {page}")
     if result.exit_code:
-        echo(f"{result.tail}{result.reason}", err=True)
+        echo(result.reason, err=True)
     record = {"exit_code": result.exit_code, "reason": result.reason, "notebook": str(target), "html": str(page)}
     print_json(record)
     sys.exit(result.exit_code)

@@ -226,8 +226,8 @@ def report(runs: tuple[str, ...], out: Path | None, device: Any, **scoring: Any)
 @click.option(
     "--out",
     type=OutputFile(),
-    help="File: .html (default flight.html in the folder of the run), .gif, .webp or .mp4; or one moment of it as "
-    ".png, .svg or .pdf.",
+    help="File: .html (default flight.html in the folder of the run) or .mp4; or one moment of it as .png, "
+    ".svg or .pdf.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the flight.")
 @click.option("--mean-action", is_flag=True, help="Use the mean action instead of sampling.")

@@ -2,7 +2,6 @@
 
 import ast
 import keyword
-import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -112,22 +111,17 @@ def _literal(node: ast.expr) -> Any:
 
 
 def _read_valid(path: Path) -> Any:
-    """Read a notebook; refuse old formats and damaged cells, which a run would fail on or silently convert."""
+    """Read a notebook; refuse damaged cells, on which a run would fail."""
     import nbformat
 
     from uavlab_lab.headless.strip_outputs import read_notebook
 
     nb = read_notebook(path)
-    if old := nb.metadata.get("orig_nbformat"):
-        source, target = (shlex.quote(str(name)) for name in (path, path.with_suffix(".v4.ipynb")))
-        convert = f"(set -C; jupyter nbconvert --to notebook --stdout {source} > {target})"  # overwrites no file
-        raise FileError(f"{path} has notebook format {old}, not 4; convert it: `{convert}`.")
     try:
         nbformat.validate(nb)
     except nbformat.ValidationError as e:
-        raise FileError(
-            f"{path} is not a sound notebook: {str(e).splitlines()[0]}; open and save it in JupyterLab."
-        ) from e
+        why = str(e).splitlines()[0]
+        raise FileError(f"{path} is not a sound notebook: {why}; open and save it in JupyterLab.") from e
     return nb
 
 

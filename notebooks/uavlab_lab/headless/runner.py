@@ -7,23 +7,23 @@ the working directory.
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import current_thread, main_thread
 from typing import Any
 
 import nbformat
 import papermill
-from filelock import FileLock, Timeout
 from ipykernel.kernelspec import RESOURCES, get_kernel_dict
 from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.manager import AsyncKernelManager
 from nbclient.exceptions import CellTimeoutError
 from traitlets import default
 
-from uavlab.core import errors, installation
+from uavlab.core import installation
 from uavlab.core.errors import ConfigError, FileError, ResourceError
 from uavlab.core.text import one_line, suggest
 from uavlab.experiment.signals import graceful_stop
@@ -35,7 +35,6 @@ QUIETLY = ["--IPKernelApp.log_level=CRITICAL"]  # a kernel stopped within a cell
 # ipykernel polls for its parent in a thread, which a long C call in a cell blocks; so Linux ends the kernel, too.
 WITH_PARENT = ["--IPKernelApp.exec_lines=if __import__('ctypes').CDLL(None).prctl(1, 9): pass"]
 IOPUB_S = 60  # time limit for receiving what a cell has printed (s)
-LONGEST, TAIL_LINES, TAIL_CHARACTERS = 500, 20, 2000
 
 
 class OwnKernelManager(AsyncKernelManager):
@@ -59,17 +58,14 @@ class NotebookRun:
     """How a run ended.
 
     Attributes:
-        exit_code: 0 if and only if every cell ran; the class's code for a uavlab error, 130 or 143 for SIGINT or
-            SIGTERM, 1 for any other failing cell, a time-out and a dead kernel.
+        exit_code: 0 if and only if every cell ran, 130 or 143 for SIGINT or SIGTERM, and 1 for all else.
         reason: One line that explains the exit code.
-        out: The executed notebook, written in every case.
-        tail: The last lines that the failing cell printed; empty, or ending with a newline.
+        out: The executed notebook.
     """
 
     exit_code: int
     reason: str
     out: Path
-    tail: str = ""
 
 
 def run_notebook(
@@ -90,19 +86,14 @@ def run_notebook(
         raise ConfigError(f"Output {out} {what}; name another file.")
     if out.suffix != ".ipynb":  # the offline page beside it ends in .html
         raise ConfigError(f"Output {out} is not named like a notebook; let it end in .ipynb.")
-    part = out.with_name(f".{out.name}.part.ipynb")
-    with _lock(out):
-        try:
-            part.unlink(missing_ok=True)
-            ended = _execute(path, part, parameters, timeout_s, progress)
-            with _signals(lambda: None) as late:
-                run = _conclude(part, path, out, *ended)
-        except OSError as e:
-            part.unlink(missing_ok=True)
-            raise ResourceError(f"{path.name} cannot be run to {out} ({e}); free some space or memory.") from e
-    if late:
-        sys.exit(128 + late[0])
-    return run
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as folder:
+            part = Path(folder) / out.name
+            code, cut_short = _execute(path, part, parameters, timeout_s, progress)
+            return _conclude(part, path, out, code, cut_short)
+    except OSError as e:
+        raise ResourceError(f"{path.name} cannot be run to {out} ({e}); free some space, or name another file.") from e
 
 
 def notebook_path(name: str | Path) -> Path:
@@ -128,25 +119,13 @@ def short_name(path: Path) -> str:
     return re.sub(r"^\d+_", "", path.stem)
 
 
-def _lock(out: Path) -> AbstractContextManager[Any]:
-    """Create the folder of ``out`` and acquire its lock, which the system releases when this process ends."""
-    lock = FileLock(out.with_name(f".{out.name}.lock"), blocking=False)  # removing it would let two runs in
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        return lock.acquire()
-    except Timeout as e:
-        raise ConfigError(
-            f"Output {out} is being written by another run; wait for its end or name another file."
-        ) from e
-    except OSError as e:
-        raise ResourceError(f"Folder {out.parent} cannot be made or written ({e.strerror}); name another.") from e
-
-
 def _execute(
     path: Path, part: Path, parameters: Mapping[str, Any], timeout_s: int | None, progress: bool
 ) -> tuple[int, str]:
     """Execute the notebook; return an exit code and what cut it short, 0 if it ran to its end or to an error."""
-    with _signals(_interrupt) as received:
+    handles = current_thread() is main_thread()  # no other thread may handle signals
+    stop: AbstractContextManager[list[int]] = graceful_stop(_interrupt, os._exit) if handles else nullcontext([])
+    with stop as received:
         try:
             papermill.execute_notebook(
                 _escape(path),
@@ -170,15 +149,9 @@ def _execute(
             try:
                 read_notebook(part, EXECUTED)
             except FileError:  # not yet written, or not wholly
-                part.unlink(missing_ok=True)
                 sys.exit(128 + received[0])
             return 128 + received[0], "interrupted"
     return 0, ""
-
-
-def _signals(stop: Callable[[], None]) -> AbstractContextManager[list[int]]:
-    """Call ``stop`` on the first SIGINT or SIGTERM, and end this process on the second; only the main thread can."""
-    return graceful_stop(stop, os._exit) if current_thread() is main_thread() else nullcontext([])
 
 
 def _interrupt() -> None:
@@ -205,8 +178,7 @@ def _conclude(part: Path, path: Path, out: Path, code: int, cut_short: str) -> N
     if code:
         reason = f"{cut_short} {'in' if started else 'before'} {last}"
     elif error:
-        code = getattr(getattr(errors, error.ename, None), "exit_code", 1)
-        reason = f"{last} failed: {error.ename}: {error.evalue}"
+        code, reason = 1, f"{last} failed: {error.ename}: {error.evalue}"
     elif any(cell.metadata.papermill.status != "completed" for cell in cells):
         code, reason = 1, f"{last} failed without showing an error"
     else:
@@ -217,14 +189,7 @@ def _conclude(part: Path, path: Path, out: Path, code: int, cut_short: str) -> N
         started[-1].metadata.papermill.update(status="failed", exception=True)
     nbformat.write(nb, part)
     part.replace(out)
-    return NotebookRun(code, one_line(reason)[:LONGEST], out, _tail(started[-1]) if code and started else "")
-
-
-def _tail(cell: Any) -> str:
-    """Return the last lines that a cell printed or showed."""
-    texts = [output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.outputs]
-    lines = "\n".join(text.rstrip("\n") for text in texts if text)[-TAIL_CHARACTERS:].splitlines()
-    return "".join(f"{one_line(line)}\n" for line in lines[-TAIL_LINES:])
+    return NotebookRun(code, one_line(reason), out)
 
 
 def _error(cell: Any) -> Any:

@@ -7,9 +7,8 @@ from torch import Tensor
 
 from uavlab.core.types import Entities
 from uavlab.envs.target_assignment.env import Assignment, State
-from uavlab_lab.plots.flight import freeze
+from uavlab_lab.plots.flight import animate, freeze
 from uavlab_lab.plots.style import color
-from uavlab_lab.plots.target_assignment import draw_flight
 
 WIDEST = 10.0  # of the line of an attention of 1 (px)
 LEAST = 0.01  # attention that is drawn
@@ -29,7 +28,7 @@ def draw_attention(
     env: Assignment, state: State, weight: Float[Tensor, "N M"], uav: int, title: str, caption: str = ""
 ) -> go.Figure:
     """Draw the first world, and lines from one UAV to targets, the wider the more it attends to them (``weight``)."""
-    figure = freeze(draw_flight(env, [state]))
+    figure = freeze(animate(env, [state]))
     start, most = state.at[0, uav].tolist(), float(weight[uav].max())
     for target, share in enumerate(weight[uav].tolist()):
         if share >= LEAST:

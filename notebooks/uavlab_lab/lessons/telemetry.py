@@ -7,7 +7,6 @@ from typing import Any
 
 import plotly.graph_objects as go
 import torch
-from plotly.subplots import make_subplots
 
 from uavlab.core.installation import ROOT
 from uavlab.experiment import policy
@@ -18,7 +17,7 @@ from uavlab.telemetry.flights import HIDDEN, FlightDataset, Telemetry
 from uavlab.telemetry.forecaster import residuals
 from uavlab.telemetry.predict import COLUMNS, OWN_UNITS, Z_90, Prediction, require_task
 from uavlab_lab.labels import label_of
-from uavlab_lab.plots.style import DARK, blank, color, pale, short
+from uavlab_lab.plots.style import DARK, blank, color, pale, panels, short
 
 SHIPPED = ROOT / "figures" / "telemetry"
 WRONG = {"wind_north": 5.0, "payload": 0.3, "drag": 0.4, "motor_lag": 0.05, "battery_sag": 0.7}
@@ -52,9 +51,8 @@ def draw_prediction(
     """Draw columns of a prediction over time, with the band that should hold 90 % of the truth, and the truth."""
     columns = [name for name in COLUMNS if name in names]
     rows = max(1, -(-len(columns) // 2))
-    grid = make_subplots(
-        rows=rows, cols=2, shared_xaxes=True, vertical_spacing=0.16 / rows, subplot_titles=[_title(n) for n in columns]
-    )
+    style, heads = blank(title, height=120 + 165 * rows, caption=caption), [_title(name) for name in columns]
+    grid = panels(style, rows, 2, heads, shared_xaxes=True, vertical_spacing=0.16 / rows)
     time = short(prediction.time.tolist())
     for number, name in enumerate(columns):
         n, place = COLUMNS.index(name), {"row": number // 2 + 1, "col": number % 2 + 1}
@@ -69,10 +67,6 @@ def draw_prediction(
         if truth.isfinite().all():
             line = {"color": DARK, "width": 2, "dash": "dot"}
             grid.add_scatter(x=time, y=short(truth.tolist()), mode="lines", name="truth", line=line, **kinds, **place)
-    plain = blank(title, height=120 + 165 * rows, caption=caption).layout
-    grid.update_layout(
-        template=plain.template, title=plain.title, height=plain.height, margin={"t": plain.margin.t + 24}
-    )
     grid.update_annotations(font_size=13)
     grid.update_xaxes(title_text="time (s)", row=rows)
     if len(columns) < 2 * rows:  # an odd number leaves the last place empty

@@ -1,20 +1,14 @@
 """Parts of the tour: widgets for the settings of its run, and the published scores of the leader-follower test."""
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import ipywidgets as widgets
 
 from uavlab.core.installation import ROOT
-from uavlab.experiment.config import configure
-from uavlab.experiment.fit import Pace, measure
 from uavlab_lab.plots import charts
-from uavlab_lab.widgets import Panel, guard, write_status
-
-PRESET = "leader_follower_published"
-TRIAL_S = 0.4  # of the measurement of a run's speed, while a person waits
+from uavlab_lab.widgets import Panel
 
 TEAM = ROOT / "figures" / "tour"
 """The exported policy of the team that ``make tour`` trains."""
@@ -60,19 +54,15 @@ class Choices(Panel):
     """Widgets for some settings of a run; in a headless run they hold the notebook's parameters."""
 
     def __init__(self, followers: int, obstacles: int, seed: int, updates: int) -> None:
-        """Show the parameters and an estimate, measured here, of the time that the run will take."""
+        """Show the parameters."""
         narrow = widgets.Layout(width="230px")
         self.followers = widgets.BoundedIntText(followers, min=1, max=16, description="followers", layout=narrow)
         self.obstacles = widgets.BoundedIntText(obstacles, min=1, max=8, description="obstacles", layout=narrow)
         self.seed = widgets.BoundedIntText(seed, min=0, max=2**31, description="seed", layout=narrow)
         self.updates = widgets.BoundedIntText(updates, min=1, max=10**6, step=500, description="updates", layout=narrow)
-        self.status = widgets.HTML()
         fields = [self.followers, self.obstacles, self.seed, self.updates]
         label = "followers, obstacles, seed and updates: change them, then run the next cell"
-        super().__init__([widgets.HBox(fields), self.status], label)
-        for field in fields:
-            field.observe(guard(self.status)(self._estimate), "value")
-        self._estimate()
+        super().__init__([widgets.HBox(fields)], label)
 
     def values(self) -> dict[str, Any]:
         """Return the chosen settings.
@@ -88,13 +78,6 @@ class Choices(Panel):
             "seed": self.seed.value,
             "updates": self.updates.value,
         }
-
-    def _estimate(self, _: Any = None) -> None:
-        chosen = self.values()
-        run = configure(PRESET, chosen).run
-        pace = measure_pace(**{name: value for name, value in chosen.items() if name not in ("seed", "updates")})
-        team = f"1 leader, {self.followers.value} follower(s), {self.obstacles.value} obstacle(s)"
-        write_status(self.status, f"{team}: {pace.estimate(run)}")
 
 
 def comparison(columns: Mapping[str, Mapping[str, Any]], metrics: Sequence[tuple[str, str, str]]) -> charts.Table:
@@ -113,12 +96,6 @@ def comparison(columns: Mapping[str, Mapping[str, Any]], metrics: Sequence[tuple
         for key, label, shape in metrics
     ]
     return charts.table(rows, {name: name for name in ("", *columns)})
-
-
-@lru_cache
-def measure_pace(**chosen: Any) -> Pace:
-    """Measure how fast the preset trains on this machine with these settings."""
-    return measure(configure(PRESET, chosen), TRIAL_S)
 
 
 def free_folder(base: str) -> Path | None:

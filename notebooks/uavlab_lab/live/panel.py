@@ -32,7 +32,6 @@ HIDDEN = f"""<style>
 </style>"""
 """Where the panel is alive, the copy below it is superfluous; where it is not, the panel is."""
 PANELS: "WeakSet[LivePanel]" = WeakSet()
-COLUMNS = "repeat(auto-fill, minmax(230px, 1fr))"
 
 
 class LivePanel(Panel):
@@ -54,15 +53,10 @@ class LivePanel(Panel):
         )  # fmt: skip
         self.speed, self.stages, self.scores, self.table = (widgets.HTML() for _ in range(4))
         self.switches = {each.name: Switch(each, run, self._order) for each in changeable(run)}
-        free = [each.box for each in self.switches.values() if not each.control.disabled]
-        stuck = [each.box for each in self.switches.values() if each.control.disabled]
-        grid, rest = (
-            widgets.GridBox(boxes, layout={"grid_template_columns": COLUMNS, "grid_gap": "0 16px"})
-            for boxes in (free, stuck)
-        )
-        folded = widgets.Accordion([rest], titles=["Settings that cannot change here, and why"])
+        layout = {"grid_template_columns": "repeat(auto-fill, minmax(230px, 1fr))", "grid_gap": "0 16px"}
+        grid = widgets.GridBox([each.box for each in self.switches.values()], layout=layout)
         row = widgets.HBox([*self.buttons.values(), self.measure], layout={"flex_flow": "row wrap"})
-        rows = [row, self.status, self.alert, self.speed, grid, self.table, self.stages, self.scores, folded]
+        rows = [row, self.status, self.alert, self.speed, grid, self.table, self.stages, self.scores]
         super().__init__(rows, LABEL)
         self.add_class("uavlab-live")
         self._lock = threading.RLock()  # JupyterLab runs callbacks in a thread of their own

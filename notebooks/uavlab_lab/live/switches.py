@@ -1,7 +1,7 @@
 """A control for each setting that can change while a run trains: what it claims, and why a value cannot be used."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, get_args, get_origin
 
 import ipywidgets as widgets
@@ -11,7 +11,7 @@ from uavlab.core.text import markup
 from uavlab.experiment.change import refusal
 from uavlab.experiment.run import Run
 from uavlab.experiment.settings import Setting, settings_of
-from uavlab.runtime.toggles import TOGGLES, Toggle, Toggles
+from uavlab.runtime.toggles import TOGGLES, Toggles
 from uavlab_lab.live.pictures import EQUAL
 
 Order = Callable[[str, Any], None]
@@ -20,12 +20,13 @@ FIRST = ("precision", "compile", "update", "batch", "worlds", "acting", "adam", 
 
 
 def changeable(run: Run) -> list[Setting]:
-    """Return the settings of a run that have a control: all toggles, and sizes and rates that can change."""
+    """Return the settings of a run that can change and have an effect: toggles, sizes and rates."""
     parts = (type(run.config.source), type(run.config.learner), type(run.config.run))
-    known = {each.name: each for part in parts for each in settings_of(part)}
-    known = {name: each for name, each in known.items() if name in FIRST and each.resume is not Resume.NO}
+    known = {each.name: each for part in parts for each in settings_of(part) if each.name in FIRST}
     known |= {each.name: each for each in settings_of(Toggles)}
-    return [known[name] for name in dict.fromkeys((*FIRST, *known)) if name in known]
+    names = [name for name in dict.fromkeys((*FIRST, *known)) if name in known]
+    stuck = {name for name in names if known[name].resume is Resume.NO} | {*run.config.task.inapplicable}
+    return [known[name] for name in names if name not in stuck]
 
 
 class Switch:
@@ -39,8 +40,7 @@ class Switch:
     def __init__(self, setting: Setting, run: Run, order: Order) -> None:
         """Show the value of a run; ``order`` is called with the name and a new value."""
         self.setting, self.order, self.quiet = setting, order, 0  # the thread that shows a value
-        self.toggle: Toggle | None = TOGGLES.get(setting.name)
-        self.note = widgets.HTML()
+        self.toggle, self.note = TOGGLES.get(setting.name), widgets.HTML()
         self.choices = self.toggle.choices if self.toggle is not None else ()
         value = run.config.values[setting.name]
         look = {"description": setting.name, "style": {"description_width": "7.5em"}, "layout": {"width": "auto"}}
@@ -56,53 +56,27 @@ class Switch:
         self.box = widgets.VBox([self.control, self.note], layout={"margin": "0 0 8px 0"})
 
     def show(self, run: Run, values: Mapping[str, Any] | None = None) -> None:
-        """Show the value of a run as it is now, or that among ``values``, and which values cannot be used."""
+        """Show the value of a run as it is now, or that among ``values``, and which choices cannot be used."""
         value = (values or run.config.values)[self.setting.name]
-        others = self.others(value)
-        reasons = self.reasons(run, others)
-        stuck = len(reasons) == len(others)
+        each = {other: refusal(run, **{self.setting.name: other}) for other in self.choices if other != value}
+        reasons = {other: why.partition(": ")[2].rstrip(".") or why for other, why in each.items() if why}
         self.quiet = threading.get_ident()
         try:
-            if self.choices:
-                usable = [each for each in self.choices if each not in reasons]
-                if tuple(self.control.options) != tuple(usable):
-                    self.control.options = usable
-            self.control.disabled = stuck
+            usable = tuple(each for each in self.choices if each not in reasons)
+            if self.choices and tuple(self.control.options) != usable:
+                self.control.options = usable
             if value is not None and self.control.value != value:
                 self.control.value = value
         finally:
             self.quiet = 0
-        self.note.value = self._text(reasons, stuck)
+        parts = [self._about(), *(f"not {other}: {why}" for other, why in reasons.items())]
+        self.note.value = f"<small style='line-height: 1.3; display: block'>{'<br>'.join(map(markup, parts))}</small>"
 
-    def others(self, value: Any) -> list[Any]:
-        """Return the other values of a name; of a number one or two others, to see whether it can change."""
-        if self.choices:
-            return [each for each in self.choices if each != value]
-        whole, number = _is_whole(self.setting.kind), value or 0
-        return sorted({number + 1, max(1, number // 2)} - {number}) if whole else [(number or 1e-3) / 2]
-
-    def reasons(self, run: Run, others: Sequence[Any]) -> dict[Any, str]:
-        """Return why values cannot be chosen now, by value; of a number, only where it cannot change at all."""
-        if reason := run.config.task.inapplicable.get(self.setting.name):
-            return dict.fromkeys(others, f"no effect: {reason}")
-        if self.setting.resume is Resume.NO:
-            return dict.fromkeys(others, "it cannot change within a run; start a new one for it")
-        each = {other: refusal(run, **{self.setting.name: other}) for other in others}
-        if not self.choices and not all(each.values()):
-            return {}
-        return {other: _short(why) for other, why in each.items() if why}
-
-    def _text(self, reasons: Mapping[Any, str], stuck: bool) -> str:
-        parts = []
-        if self.toggle is not None:
-            claim = "" if self.toggle.claim == "none stated" else f"claimed: {self.toggle.claim}; "
-            parts.append(f"{claim}{EQUAL[self.toggle.equality]}")
-        else:
-            parts.append(self.setting.about.partition(".")[0].partition(";")[0])
-        for why in dict.fromkeys(reasons.values()):
-            values = ", ".join(str(each) for each, other in reasons.items() if other == why)
-            parts.append(why if stuck and len(set(reasons.values())) == 1 else f"not {values}: {why}")
-        return f"<small style='line-height: 1.3; display: block'>{'<br>'.join(map(markup, parts))}</small>"
+    def _about(self) -> str:
+        if self.toggle is None:
+            return self.setting.about.partition(".")[0].partition(";")[0]
+        claim = "" if self.toggle.claim == "none stated" else f"claimed: {self.toggle.claim}; "
+        return f"{claim}{EQUAL[self.toggle.equality]}"
 
     def _chosen(self, change: Mapping[str, Any]) -> None:
         if self.quiet != threading.get_ident():
@@ -112,8 +86,3 @@ class Switch:
 def _is_whole(kind: Any) -> bool:
     """Return whether an annotated type, or one of a union, is that of whole numbers."""
     return kind is int or any(_is_whole(each) for each in get_args(kind) if get_origin(kind) or each is int)
-
-
-def _short(reason: str) -> str:
-    """Return the reason of a refusal without what a control shows already."""
-    return reason.partition(": ")[2].rstrip(".") or reason

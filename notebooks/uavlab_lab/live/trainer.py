@@ -28,7 +28,7 @@ from uavlab.experiment.run_dir import store_config
 from uavlab.experiment.run_state import COMPARISON, Change, Progress
 
 EVERY = 0.5  # seconds of training between samples
-MOST = 2400  # samples that are stored; of older ones every second one is dropped
+MOST = 7200  # samples that are stored: the last hour
 PAIRS = 6  # slices of each side
 SLICE = 0.5  # seconds of training in a slice, at least
 INTERLEAVED, ONE_AFTER_THE_OTHER = "interleaved", "before and after"
@@ -49,14 +49,14 @@ class History:
 
     def __init__(self, run: Run) -> None:
         self.instruments, self.net = Instruments(), run.seconds
-        self.samples: deque[Sample] = deque([Sample(run.seconds, self.net, run.number)])
+        self.samples = deque([Sample(run.seconds, self.net, run.number)], MOST)
         self._number = run.number
         self.begin(run)
 
     def begin(self, run: Run) -> None:
         """Begin training; if the run was trained elsewhere since its last update here, begin a new history."""
         if run.number != self._number:
-            self.samples = deque([Sample(run.seconds, self.net, run.number)])
+            self.samples = deque([Sample(run.seconds, self.net, run.number)], MOST)
         self._number, self._seconds, self._saves = run.number, run.seconds, len(run.pauses)
         self._late = 0.0  # seconds of score and saves after the last update, which ``Run`` counts with the next one
 
@@ -77,10 +77,6 @@ class History:
         """Take a sample if the last one is so many seconds of training ago."""
         if self.net - self.samples[-1].net >= after:
             self.samples.append(Sample(run.seconds, self.net, run.number, self.instruments.read(run.rt)))
-            if len(self.samples) > MOST:
-                half = MOST // 2
-                rest = list(self.samples)
-                self.samples = deque([*rest[:half:2], *rest[half:]])
 
 
 def rates(samples: Iterable[Sample]) -> list[tuple[float, float]]:

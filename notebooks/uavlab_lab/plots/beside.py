@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from uavlab.core.errors import ConfigError
 from uavlab_lab.plots.flight import FRAMES, add_frames
-from uavlab_lab.plots.style import blank, plain
+from uavlab_lab.plots.style import blank, panels, plain
 
 GAP = 0.06  # between two plots, in widths of the figure
 
@@ -22,9 +21,7 @@ def beside(flights: Mapping[str, go.Figure], title: str = "") -> go.Figure:
     figures = list(flights.values())
     times = [_times(name, figure) for name, figure in flights.items()]
     names = [f"{plain(name)}:<br>{figure.layout.title.text}" for name, figure in flights.items()]
-    joint = make_subplots(rows=1, cols=len(figures), subplot_titles=names, horizontal_spacing=GAP)
-    style = blank(title, height=680).layout
-    joint.update_layout(template=style.template, title=style.title, height=style.height, margin={"t": 80})
+    joint = panels(blank(title, height=680), 1, len(figures), names, room=36, horizontal_spacing=GAP)
     joint.update_annotations(font_size=13)
     moving = [set(figure.frames[0].traces) for figure in figures]
     still = _traces(

@@ -108,22 +108,6 @@ def add_frames(
     figure.update_layout(updatemenus=[buttons], sliders=[slider], margin={"b": CONTROLS})
 
 
-def path_line(places: np.ndarray, **look: Any) -> go.Scatter:
-    """Draw a path through ``places`` (N 2), as float32, since a page holds thousands of numbers."""
-    x, y = np.asarray(places, dtype=np.float32).T
-    return go.Scatter(**{"x": x, "y": y, "mode": "lines", **look})
-
-
-def with_gaps(lines: np.ndarray) -> np.ndarray:
-    """Join lines of equally many places (lines, places, 2), with a gap after each."""
-    return np.pad(lines, ((0, 0), (0, 1), (0, 0)), constant_values=np.nan).reshape(-1, 2)
-
-
-def some_place(places: np.ndarray) -> np.ndarray:
-    """Return places (N 2), or one that is nowhere: a trace without any would leave the legend."""
-    return places if len(places) else np.full((1, 2), np.nan)
-
-
 def _changes(trace: Any) -> Any:
     """Return a trace with only those properties that differ from frame to frame."""
     if trace.type == "heatmap":

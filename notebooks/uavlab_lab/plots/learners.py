@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from uavlab_lab.labels import label_of, unit_of
-from uavlab_lab.plots.style import BREAK, DARK, add_curve, blank, in_lines, short, words
+from uavlab_lab.plots.style import BREAK, DARK, add_curve, blank, in_lines, panels, short, words
 
 Row = Mapping[str, Any]
 
@@ -30,18 +29,20 @@ def learning_record(rows: Sequence[Row], *, title: str = "", caption: str = "") 
     down, across = math.ceil(len(environments) / COLUMNS), min(COLUMNS, len(environments))
     heads = [_head(next(row for row in rows if row["environment"] == name)) for name in environments]
     inner = down * PANEL + (down - 1) * BETWEEN
-    figure = make_subplots(
-        rows=down,
-        cols=across,
-        subplot_titles=heads,
+    style = blank(title, caption=caption)
+    top = style.layout.margin.t + 36
+    style.update_layout(height=top + inner + BELOW)
+    figure = panels(
+        style,
+        down,
+        across,
+        heads,
+        room=36,
         horizontal_spacing=0.12,
         vertical_spacing=BETWEEN / inner if down > 1 else 0,
         specs=[[{} if at * across + n < len(environments) else None for n in range(across)] for at in range(down)],
     )
-    style = blank(title, caption=caption).layout
-    top = style.margin.t + 36
-    margin = {"t": top, "b": BELOW, "r": 20}
-    figure.update_layout(template=style.template, title=style.title, margin=margin, height=top + inner + BELOW)
+    figure.update_layout(margin={"b": BELOW, "r": 20})
     figure.update_annotations(font_size=LETTERS, yanchor="bottom", xanchor="left", align="left")
     seen: set[str] = set()
     for number, name in enumerate(environments):

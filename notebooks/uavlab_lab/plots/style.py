@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
+from plotly.subplots import make_subplots
 
 from uavlab.core.text import one_line
 from uavlab_lab.labels import label_of
@@ -76,6 +77,17 @@ def blank(title: str, x: str = "", y: str = "", height: int = 420, caption: str 
     figure.update_xaxes(title=in_lines(x, SIDE))
     figure.update_yaxes(title=in_lines(y, SIDE))
     return figure
+
+
+def panels(
+    style: go.Figure, rows: int, columns: int, titles: Sequence[str], room: int = 24, **options: Any
+) -> go.Figure:
+    """Return a figure of several plots in the style of a ``blank`` one, with room for titles over the plots (px)."""
+    look = style.layout
+    figure = make_subplots(rows=rows, cols=columns, subplot_titles=titles, **options)
+    return figure.update_layout(
+        template=look.template, title=look.title, height=look.height, margin={"t": look.margin.t + room}
+    )
 
 
 def plain(text: Any) -> str:
