@@ -61,10 +61,7 @@ Result = dict[str, Any]
 
 Row = dict[str, Any]
 Engine = tuple[int, Callable[[Path, str, Event], None]]
-"""How many trials run at once, and what runs one: a function of its folder, its request and an event to stop it.
-
-The function returns when the process has ended, however it did.
-"""
+"""How many trials run at once, and what runs one: it returns when the process has ended, however it did."""
 
 
 @dataclass(eq=False)
@@ -82,14 +79,15 @@ class Group:
         """Give the study the mean of each validation that all trials have logged, and end those that it prunes."""
         if not self.prune:
             return
-        places, pruned = [folder / TRIALS / trial.name for trial in self.trials], False
-        each = [validations(place, trial) for place, trial in zip(places, self.trials, strict=True)]
+        each = [validations(folder / TRIALS / trial.name, trial) for trial in self.trials]
+        pruned = False
         for update in sorted(set.intersection(*map(set, each)) - self.reported):
             self.reported.add(update)
             self.asked.report(fmean(own[update] for own in each), update)
             pruned |= self.asked.should_prune()
-        for place in places if pruned and len(self.results) < len(places) else ():
-            write_text(place / PRUNED, "")
+        for place in [folder / TRIALS / trial.name for trial in self.trials] if pruned else ():
+            if not (place / RESULT).exists():
+                write_text(place / PRUNED, "")
 
     def take(self, result: Result, folder: Path) -> None:
         """Take the result of a trial; once all have ended, give the study their mean score, or that one has none."""
@@ -100,9 +98,12 @@ class Group:
         from optuna.trial import TrialState
 
         each = [result["score"] for result in self.results if result.get("score") is not None]
-        state = TrialState.PRUNED if any(result["status"] == PRUNED for result in self.results) else TrialState.COMPLETE
-        state = state if len(each) == len(self.trials) else TrialState.FAIL
-        self.study.tell(self.asked, fmean(each) if state == TrialState.COMPLETE else None, state)
+        if len(each) < len(self.trials):
+            self.study.tell(self.asked, state=TrialState.FAIL)
+        elif any(result["status"] == PRUNED for result in self.results):
+            self.study.tell(self.asked, state=TrialState.PRUNED)
+        else:
+            self.study.tell(self.asked, fmean(each))
 
 
 def validations(folder: Path, trial: Trial) -> dict[int, float]:
@@ -315,8 +316,7 @@ def write_signed(path: Path, value: Mapping[str, Any]) -> None:
 def read_result(folder: Path, episodes: int) -> Result | None:
     """Return the result of a trial, scored in so many episodes; None if there is no such result."""
     result = last_result(folder)
-    known = result is not None and result["status"] in FINAL and result["episodes"] == episodes
-    return result if known else None
+    return result if result and result["status"] in FINAL and result["episodes"] == episodes else None
 
 
 def last_result(folder: Path) -> Result | None:

@@ -66,10 +66,15 @@ class Trial:
         named = [] if toggles is None else [toggle_layer(str(toggles), settings.get("device"))]
         return configure(self.preset, *named, Layer(settings, origins or {}))
 
+    def without_auto(self) -> "Trial":
+        """Return it with sizes of one in place of ``auto``, so that ``configure`` measures nothing."""
+        sizes = {name: 1 for name, value in self.settings.items() if name in AUTOMATIC and value == AUTO}
+        return replace(self, settings={**self.settings, **sizes})
+
     @cached_property
     def weights(self) -> Mapping[str, float]:
         """The weights of figures in the score of its environment."""
-        return self.configure().evaluation.score
+        return self.without_auto().configure().evaluation.score
 
 
 @dataclass(frozen=True)
@@ -94,8 +99,9 @@ def distribution(given: Mapping[str, Any]) -> Any:
         return distributions.CategoricalDistribution(given["values"])
     others = {*given} - {"low", "high", "log", "step"}
     if others or not {"low", "high"} <= {*given} or not all(isinstance(value, int | float) for value in given.values()):
-        got = f"{dict(given)}"
-        raise ValueError(f"expected numbers low and high, with log or step, or a list of values alone, got {got}")
+        raise ValueError(
+            f"expected numbers low and high, with log or step, or a list of values alone, got {quote(dict(given))}"
+        )
     whole = all(isinstance(value, int) for value in given.values())
     return (distributions.IntDistribution if whole else distributions.FloatDistribution)(**given)
 
@@ -250,12 +256,11 @@ def _wrong_settings(sweep: Sweep, lines: Mapping[str, str]) -> list[str]:
 
 def _problem(trial: Trial, origins: Mapping[str, str]) -> str:
     """Return why a process could not begin a trial; empty if it could. Sizes of ``auto`` are not measured."""
-    settings = {name: 1 if name in AUTOMATIC and value == AUTO else value for name, value in trial.settings.items()}
     named: list[tuple[Registry[Any], str]] = [
         (PRESETS, trial.preset),
         (ENVIRONMENTS, presets()[trial.preset].env),
-        (LEARNERS, str(settings.get("learner"))),
-        *((TOGGLES, name) for name in settings),
+        (LEARNERS, str(trial.settings.get("learner"))),
+        *((TOGGLES, name) for name in trial.settings),
     ]
     own = [f"{registry.kind} {quote(name)}" for registry, name in named if name in registry.places]
     if own and entry()[0] == "-m":  # otherwise the processes of trials run the same file
@@ -264,7 +269,7 @@ def _problem(trial: Trial, origins: Mapping[str, str]) -> str:
             "registers it end with ul.main(), and run `python FILE.py sweep ...`"
         )
     try:
-        replace(trial, settings=settings).configure({name: line for name, line in origins.items() if line})
+        trial.without_auto().configure({name: line for name, line in origins.items() if line})
     except ConfigError as error:
         return str(error).removesuffix(".")
     return ""
