@@ -41,7 +41,7 @@ from uavlab.experiment.transfer import Transfer, places_by_size, places_by_stage
 from uavlab.experiment.transfer import transfer as transfer_policy
 from uavlab.registration import name_and_parameters
 from uavlab.runtime.ranks import ALONE, Ranks
-from uavlab.sweeps.driver import run_sweep
+from uavlab.sweeps.driver import SCORED, run_sweep
 from uavlab.sweeps.spec import Sweep, read_sweep
 from uavlab.sweeps.table import SweepTable
 from uavlab.testing.environment import check_form
@@ -454,11 +454,11 @@ def run_and_report(spec: Sweep, out: Path, stop: Event, progress: bool = True) -
     rows, live = [], sys.stderr.isatty() or "ipykernel" in sys.modules
     seconds = 0.5 if live else 60
     bar = tqdm(total=spec.count, unit="trial", disable=not progress, mininterval=seconds, delay=1e-3)  # not yet
-    with bar, closing(run_sweep(spec, out, stop, lambda n: bar.set_description_str(f"{n} at once"))) as ended:
+    with bar, closing(run_sweep(spec, out, stop)) as ended:
         for row in ended:
             rows.append(row)
             bar.update()
-            if row["status"] not in ("complete", "interrupted"):
+            if row["status"] not in (*SCORED, "interrupted"):
                 bar.write(one_line(f"{row['trial']}: {row['status']}: {row['reason']}"), file=sys.stderr)
     table = SweepTable(out.resolve(), spec, tuple(sorted(rows, key=lambda row: row["number"])))
     table.write()

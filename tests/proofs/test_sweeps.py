@@ -1,10 +1,7 @@
 """Sweeps whose trials and drivers are killed, here and on a Ray cluster, end in the table of an undisturbed one."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -45,8 +42,12 @@ def survives(folder: Path, whole: dict[str, Any], trials: int, drivers: list[sig
     return f"{lost}, {len(drivers)} drivers, {len(whole['rows'])} equal digests"
 
 
-def test_a_sweep_survives_kills(whole: dict[str, Any], tmp_path: Path, proof: Proof) -> None:
-    proof("kill -9 of trials and drivers of a sweep", survives(tmp_path, whole, 3, [KILL], **GRID))
+@pytest.mark.parametrize(("engine", "trials", "drivers"), [("local", 3, [KILL]), ("ray", 1, [])], ids=["local", "ray"])
+def test_a_sweep_survives_kills(
+    whole: dict[str, Any], tmp_path: Path, proof: Proof, engine: str, trials: int, drivers: list[signal.Signals]
+) -> None:
+    figure = survives(tmp_path, whole, trials, drivers, engine=engine, **GRID)
+    proof(f"kill -9 of trials and drivers of a sweep, {engine}", figure)
 
 
 def test_a_search_survives_kills(tmp_path: Path, proof: Proof) -> None:
@@ -118,51 +119,3 @@ def wait(look: Callable[[], Any]) -> Any:
         assert time.monotonic() < until
         time.sleep(0.02)
     return seen
-
-
-def test_ray_on_this_machine_makes_the_same_table_though_a_worker_is_lost(
-    whole: dict[str, Any], tmp_path: Path, proof: Proof
-) -> None:
-    proof("a sweep on Ray and in processes of its own", survives(tmp_path, whole, 1, [], engine="ray", **GRID))
-
-
-OWN_CLUSTER = """
-import os, subprocess, sys
-from tests.support.sweeps import small
-from uavlab.sweeps.driver import open_engine
-JOIN = "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False, configure_logging=False); print('joined')"
-with open_engine(small(engine="ray", workers=1)):
-    import ray
-    address = ray.get_runtime_context().gcs_address
-    for own in ({}, {"RAY_AUTH_TOKEN": "2" * 32}, {"RAY_AUTH_MODE": "disabled"}):
-        command = [sys.executable, "-c", JOIN, address]
-        done = subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True)
-        print(done.stdout.strip() or "refused", "InvalidAuthToken" in done.stderr)
-"""
-
-
-def test_a_cluster_that_starts_here_asks_for_a_token(tmp_path: Path) -> None:
-    paths = os.pathsep.join([str(harness.ROOT), os.environ.get("PYTHONPATH", "")])
-    env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    env |= {"PYTHONPATH": paths, "HOME": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", OWN_CLUSTER], env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["joined False", "refused True", "refused True"]
-    assert [*tmp_path.glob(".ray*")] == []  # Ray stores no token of its own
-
-
-@pytest.mark.soak
-def test_a_cluster_of_two_nodes_makes_the_same_table_though_one_is_lost(
-    whole: dict[str, Any], tmp_path: Path, proof: Proof
-) -> None:
-    with harness.ray_nodes(2) as (address, env, nodes):
-        file = harness.write(tmp_path / "s.yaml", engine="ray", address=address, **GRID)
-        record = harness.kills(file, tmp_path / "s", 3, [KILL, TERM], 2, nodes[1], **env)
-        assert harness.results(record["table"]) == harness.results(whole)
-        assert harness.left_alone(tmp_path / "s") == []
-        refused = harness.start(file, tmp_path / "t", **{**env, "RAY_AUTH_TOKEN": "2" * 32})
-        _, error = refused.communicate()
-        assert (refused.returncode, "no Ray cluster at" in error) == (5, True), error
-        assert not (tmp_path / "t").exists()
-    lost = f"{3 - record['workers']} trials, {record['workers']} workers, 2 drivers and a node"
-    proof("a sweep on a Ray cluster of two nodes", f"{lost} killed, {len(whole['rows'])} equal digests")

@@ -3,14 +3,11 @@
 import json
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +36,7 @@ def write(path: Path, **keys: Any) -> Path:
     return path
 
 
-def start(file: Path, folder: Path, **env: str) -> subprocess.Popen[str]:
+def start(file: Path, folder: Path) -> subprocess.Popen[str]:
     """Start a sweep as a person does, beside its file; by ``mine.py`` there, if it is a command line."""
     paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     mine = file.with_name("mine.py")
@@ -48,7 +45,7 @@ def start(file: Path, folder: Path, **env: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*program, "sweep", str(file), "--out", str(folder), "--json"],
         cwd=file.parent,
-        env={**os.environ, "PYTHONPATH": paths, **env},
+        env={**os.environ, "PYTHONPATH": paths},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -56,9 +53,9 @@ def start(file: Path, folder: Path, **env: str) -> subprocess.Popen[str]:
     )
 
 
-def run(file: Path, folder: Path, **env: str) -> dict[str, Any]:
+def run(file: Path, folder: Path) -> dict[str, Any]:
     """Run a sweep to its end and return its table."""
-    out, err = (driver := start(file, folder, **env)).communicate()
+    out, err = (driver := start(file, folder)).communicate()
     assert driver.returncode == 0, err
     return json.loads(out.splitlines()[-1])
 
@@ -88,28 +85,10 @@ def worker_of(trial: psutil.Process) -> psutil.Process | None:
     return None
 
 
-def kill_node(node: subprocess.Popen[bytes]) -> None:
-    """Kill all processes of a node of Ray at once, as if its machine were switched off."""
-    top = psutil.Process(node.pid)
-    for process in (all_of_it := [top, *top.children(recursive=True)]):
-        with suppress(psutil.Error):
-            process.kill()
-    psutil.wait_procs(all_of_it, 10)
-
-
-def kills(
-    file: Path,
-    folder: Path,
-    trials: int,
-    drivers: list[signal.Signals],
-    seed: int,
-    node: subprocess.Popen[bytes] | None = None,
-    **env: str,
-) -> dict[str, Any]:
+def kills(file: Path, folder: Path, trials: int, drivers: list[signal.Signals], seed: int) -> dict[str, Any]:
     """Kill so many random trials, and the driver by each of these signals, then let the sweep end.
 
-    Half of the trials that a worker of Ray waits for lose that worker instead. A ``node`` of Ray is killed once, with
-    everything on it, when a trial runs there.
+    Half of the trials that a worker of Ray waits for lose that worker instead.
 
     Returns:
         ``table``, ``killed`` (trials and workers), ``workers`` (those of Ray), ``trained`` (how many of the trials had
@@ -117,23 +96,18 @@ def kills(
     """
     dice, killed, workers, trained, codes = random.Random(seed), 0, 0, 0, []
     signals = [*drivers]
-    driver = start(file, folder, **env)
-    while driver.poll() is None and (killed < trials or signals or node):
+    driver = start(file, folder)
+    while driver.poll() is None and (killed < trials or signals):
         victims = trials_of(folder)
         if not victims:
             time.sleep(0.02)
-            continue
-        if node and killed and any(node.pid in {p.pid for p in parents(victim)} for victim in victims):
-            time.sleep(LATEST * dice.random())
-            kill_node(node)
-            node = None
             continue
         if signals and killed * len(drivers) >= (len(drivers) - len(signals)) * max(trials, 1):
             time.sleep(LATEST * dice.random())
             driver.send_signal(number := signals.pop(0))
             driver.communicate()
             codes.append((number.name, driver.returncode))
-            driver = start(file, folder, **env)
+            driver = start(file, folder)
             continue
         victim = dice.choice(victims)
         with suppress(psutil.Error):
@@ -152,16 +126,8 @@ def kills(
             trained += updates(place) > begun
     out, err = driver.communicate()
     assert driver.returncode == 0, err
-    assert node is None
     table = json.loads(out.splitlines()[-1])
     return {"table": table, "killed": killed, "workers": workers, "trained": trained, "codes": codes}
-
-
-def parents(process: psutil.Process) -> list[psutil.Process]:
-    """Return the processes above one, of none that has ended."""
-    with suppress(psutil.Error):
-        return process.parents()
-    return []
 
 
 def updates(place: Path) -> int:
@@ -175,42 +141,3 @@ def left_alone(folder: Path) -> list[psutil.Process]:
     while (alive := trials_of(folder)) and time.monotonic() < until:
         time.sleep(0.1)
     return alive
-
-
-@contextmanager
-def ray_nodes(count: int, **env: str) -> Iterator[tuple[str, dict[str, str], list[subprocess.Popen[bytes]]]]:
-    """Start nodes of a Ray cluster on this machine, with tokens; yield its address, variables to join it, the nodes."""
-    ray = str(Path(sys.executable).with_name("ray"))
-    own = {"PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 32, "OMP_NUM_THREADS": "1", **env}
-    port = str(random.SystemRandom().randrange(20_000, 30_000))
-    address, nodes = "", []
-    common = ["--block", "--num-cpus=1", "--disable-usage-stats"]
-    with tempfile.TemporaryDirectory(prefix="ray") as temporary:
-        head = ["--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={temporary}"]
-        try:
-            for number in range(count):
-                words = [ray, "start", *(head if number == 0 else [f"--address={address}"]), *common]
-                with Path(temporary, f"{number}.log").open("w") as log:
-                    nodes.append(subprocess.Popen(words, env={**os.environ, **own}, stdout=log, stderr=log))
-                text = wait_for_line(Path(temporary, f"{number}.log"), nodes[-1])
-                address = address or re.findall(r"Local node IP: (\S+)", text)[0] + f":{port}"
-            yield address, own, nodes
-        finally:
-            for node in reversed(nodes):
-                below = psutil.Process(node.pid).children(recursive=True) if node.poll() is None else []
-                node.terminate()
-                with suppress(subprocess.TimeoutExpired):
-                    node.wait(30)
-                for process in [*below, node]:
-                    with suppress(psutil.Error):
-                        process.kill()
-
-
-def wait_for_line(path: Path, node: subprocess.Popen[bytes]) -> str:
-    """Wait until a node says that it runs, and return what it says."""
-    until = time.monotonic() + 120
-    while "Ray runtime started" not in (text := path.read_text()):
-        assert node.poll() is None, text
-        assert time.monotonic() < until, text
-        time.sleep(0.2)
-    return text

@@ -13,7 +13,7 @@ from uavlab.core.errors import FileError
 from uavlab.storage import checkpoint
 from uavlab.storage.files import write_json
 from uavlab.sweeps import driver
-from uavlab.sweeps.driver import RESULT, Engine, last_result, write_signed
+from uavlab.sweeps.driver import RESULT, SCORED, Engine, last_result, run_sweep, write_signed
 from uavlab.sweeps.spec import Sweep, Trial, read_sweep
 from uavlab.sweeps.table import SweepTable
 
@@ -28,11 +28,16 @@ def small(**keys: Any) -> Sweep:
     return read_sweep({"presets": ["leader_follower"], "settings": SETTINGS, "episodes": 3, "workers": 2, **keys})
 
 
+def rows(folder: Path, sweep: Sweep | None = None, stop: Event | None = None, **keys: Any) -> list[dict[str, Any]]:
+    """Run a sweep in a folder, by default a small one with these keys, and return its rows in order."""
+    return sorted(run_sweep(sweep or small(**keys), folder, stop or Event()), key=lambda row: row["number"])
+
+
 def result(score: float | None, status: str = "complete", **more: Any) -> dict[str, Any]:
     """Return the result of a trial as its process writes it."""
     figures = {"figures": {"completion": score}, "score": score, "digest": f"{score}"}
     figures |= {"updates": 1, "best_update": 1, "seconds": 1.0, "device": "none", "not_exact": []}
-    return {"status": status, "reason": "", "episodes": 3, **(figures if status == "complete" else {}), **more}
+    return {"status": status, "reason": "", "episodes": 3, **(figures if status in SCORED else {}), **more}
 
 
 def table(folder: Path, scores: dict[tuple[str, Any], list[float | None]], **keys: Any) -> SweepTable:
@@ -66,7 +71,7 @@ def scripted(monkeypatch: Any, work: Work, workers: int = 2) -> list[str]:
 
     @contextmanager
     def engine(sweep: Sweep) -> Iterator[Engine]:
-        yield Engine(workers, run)
+        yield workers, run
 
     monkeypatch.setattr(driver, "open_engine", engine)
     return log

@@ -314,7 +314,7 @@ def sweep(file: Path, out: Path | None) -> Record:
       settings: {NAME: VALUE}    of every trial; toggles: SET is a named set
       grid: {NAME: [VALUE, ...]} every combination is trained
       search: {ranges: {NAME: {low: A, high: B, log: true}}, trials: N}
-                                 in place of grid, by Optuna
+                                 in place of grid, by Optuna; also seed, prune
       seeds: N or [SEED, ...]    default 3
       episodes: N                by which trials are scored; default 100
       scale: {PRESET: [LOW, HIGH]}

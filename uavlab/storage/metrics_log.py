@@ -350,8 +350,9 @@ class Recorder:
             write_text(self.folder / "metrics.jsonl", self._rest)
         self._rest = None
 
-    def read(self) -> None:
-        self.rows = [self._parse(line, at) for at, line in enumerate(self._lines()[:-1], 1)]
+    def read(self, holding: str = "") -> None:
+        """Read the rows whose lines hold a text."""
+        self.rows = [self._parse(line, at) for at, line in enumerate(self._lines()[:-1], 1) if holding in line]
 
     def _lines(self) -> list[str]:
         path = Path(self.folder or "") / "metrics.jsonl"

@@ -33,11 +33,10 @@ from uavlab.runtime.toggles import TOGGLES
 from uavlab.storage.files import json_digest, read_regular
 
 MOST = 10_000  # trials
-OWN = {"seed": "seeds", "runs": "seeds"}  # settings that the sweep sets, and the key that does
+OWN = ("seed", "runs")  # settings that the sweep sets
 SYNONYMS = {"preset": "presets", "seed": "seeds", "set": "settings", "parameters": "grid", "toggles": "settings"}
 Seed = Annotated[int, Ge(0), Le(2**31)]
 Number = int | float
-At = Callable[[str], str]  # where a key stands, such as `` from s.yaml:3``
 
 
 @dataclass(frozen=True)
@@ -67,23 +66,25 @@ class Trial:
         named = [] if toggles is None else [toggle_layer(str(toggles), settings.get("device"))]
         return configure(self.preset, *named, Layer(settings, origins or {}))
 
+    def without_auto(self) -> "Trial":
+        """Return it with sizes of one in place of ``auto``, so that ``configure`` measures nothing."""
+        sizes = {name: 1 for name, value in self.settings.items() if name in AUTOMATIC and value == AUTO}
+        return replace(self, settings={**self.settings, **sizes})
+
+    @cached_property
+    def weights(self) -> Mapping[str, float]:
+        """The weights of figures in the score of its environment."""
+        return self.without_auto().configure().evaluation.score
+
 
 @dataclass(frozen=True)
 class Search:
-    """A search for the settings with the best mean score over seeds: ``ranges`` by name, and how many are tried."""
+    """A search for the settings with the best mean score: ``ranges`` by name, and how many proposals are tried."""
 
     ranges: Annotated[dict[str, dict[str, Any]], Len(1, 100)]
     trials: Annotated[int, Ge(1), Le(10_000)] = 20
-    seed: Annotated[int, Ge(0), Le(2**31)] = 0
-
-
-RANGE = {
-    "low": (Number | None, None),
-    "high": (Number | None, None),
-    "log": (bool, False),  # small values are tried as often as large ones, factor by factor
-    "step": (Number | None, None),  # between neighbouring values
-    "values": (Annotated[list[str | bool | Number | None], Len(1, 1000)] | None, None),  # in place of all others
-}
+    seed: Seed = 0
+    prune: bool = False  # end proposals early whose validation scores stay below the median of others
 
 
 def distribution(given: Mapping[str, Any]) -> Any:
@@ -94,19 +95,15 @@ def distribution(given: Mapping[str, Any]) -> Any:
     """
     from optuna import distributions
 
-    given = {name: value for name, value in given.items() if value is not None}
-    if [*given] == ["values"]:
+    if [*given] == ["values"] and isinstance(given["values"], list):
         return distributions.CategoricalDistribution(given["values"])
-    if "values" in given or not {"low", "high"} <= {*given}:
-        got = ", ".join(given) or "nothing"
-        raise ValueError(f"expected low and high, with log or step, or values alone, got {got}")
+    others = {*given} - {"low", "high", "log", "step"}
+    if others or not {"low", "high"} <= {*given} or not all(isinstance(value, int | float) for value in given.values()):
+        raise ValueError(
+            f"expected numbers low and high, with log or step, or a list of values alone, got {quote(dict(given))}"
+        )
     whole = all(isinstance(value, int) for value in given.values())
     return (distributions.IntDistribution if whole else distributions.FloatDistribution)(**given)
-
-
-def ends(given: Mapping[str, Any]) -> list[Any]:
-    """Return the values of a range, or its ends."""
-    return [*(given.get("values") or (given["low"], given["high"]))]
 
 
 def rounded(given: Mapping[str, Any], value: Any) -> Any:
@@ -117,36 +114,21 @@ def rounded(given: Mapping[str, Any], value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep trains and where; a file has these keys, of which ``presets`` alone is required.
+    """What a sweep trains and where; a file has these keys, of which ``presets`` alone is required."""
 
-    Attributes:
-        presets: Names of presets, or of external environments, such as ``pettingzoo:MODULE`` and ``FILE.py:FACTORY``.
-        settings: Settings of every trial, by name; ``toggles`` is a named set of toggles.
-        grid: Lists of values by name; every combination of them is trained.
-        search: In place of ``grid``: ``ranges``, ``trials`` and ``seed`` of a search by Optuna.
-        seeds: Seeds of each combination, or how many, from 0 on.
-        episodes: Episodes by which the best policy of each trial is scored.
-        scale: Lowest and highest score of a preset, by its name, for figures over several presets; by default those in
-            the table.
-        engine: ``local``, processes of this machine, or ``ray``, a Ray cluster.
-        workers: Trials at once; by default as many as there are cores.
-        address: ``HOST:PORT`` of a running Ray cluster; by default one is started here for the time of the sweep.
-        gpus: Share of a GPU that Ray reserves for a trial.
-    """
-
-    presets: Annotated[list[str], Len(1, 100)]
-    settings: dict[str, Any] | None = None
-    grid: dict[str, Annotated[list[Any], Len(1, 1000)]] | None = None
-    search: dict[str, Any] | None = None
-    seeds: Annotated[int, Ge(1), Le(1000)] | Annotated[list[Seed], Len(1, 1000)] = 3
-    episodes: Annotated[int, Ge(1), Le(100_000)] = 100
-    scale: dict[str, Annotated[list[float | int], Len(2, 2)]] | None = None
+    presets: Annotated[list[str], Len(1, 100)]  # or external environments, by their names
+    settings: dict[str, Any] | None = None  # of every trial; ``toggles`` is a named set
+    grid: dict[str, Annotated[list[Any], Len(1, 1000)]] | None = None  # every combination is trained
+    search: dict[str, Any] | None = None  # in place of ``grid``, the keys of ``Search``
+    seeds: Annotated[int, Ge(1), Le(1000)] | Annotated[list[Seed], Len(1, 1000)] = 3  # of each combination, from 0 on
+    episodes: Annotated[int, Ge(1), Le(100_000)] = 100  # by which the best policy of each trial is scored
+    scale: dict[str, Annotated[list[float | int], Len(2, 2)]] | None = None  # lowest and highest score of a preset
     engine: Literal["local", "ray"] = "local"
-    workers: Annotated[int, Ge(1), Le(1000)] | None = None
-    address: str | None = None
-    gpus: Annotated[float | int, Ge(0), Le(64)] = 0
+    workers: Annotated[int, Ge(1), Le(1000)] | None = None  # trials at once; None takes one for each core
+    address: str | None = None  # HOST:PORT of a Ray cluster; None starts one here
+    gpus: Annotated[float | int, Ge(0), Le(64)] = 0  # share of a GPU that Ray reserves for a trial
 
-    @cached_property
+    @property
     def all_seeds(self) -> list[int]:
         """The seeds of each combination."""
         return [*range(self.seeds)] if isinstance(self.seeds, int) else self.seeds
@@ -172,9 +154,8 @@ class Sweep:
 
     def trials(self, combinations: Iterable[Mapping[str, Any]]) -> list[Trial]:
         """Return a trial for each preset, combination of settings and seed."""
-        fixed = self.settings or {}
         each = itertools.product(self.presets, combinations, self.all_seeds)
-        return [Trial(preset, {**fixed, **varied}, seed, varied) for preset, varied, seed in each]
+        return [Trial(preset, {**(self.settings or {}), **varied}, seed, varied) for preset, varied, seed in each]
 
     def stored(self) -> dict[str, Any]:
         """Return its keys with their values, for a file."""
@@ -201,36 +182,35 @@ def read_sweep(what: Mapping[str, Any] | str | Path) -> Sweep:
     problems = unknown_names(model, values, origins, SYNONYMS) + wrong_values(model, values, origins)[0]
     if not problems:
         sweep = Sweep(**values)
-        problems = [*_problems(sweep, lambda name: origins.get(name, ""))] or _wrong_settings(sweep, lines)
+        problems = [*_problems(sweep, lambda key: origins.get(key, ""))] or _wrong_settings(sweep, lines)
     if problems:
         listed = "; ".join([*dict.fromkeys(problems)][:MAX_LISTED])
         raise ConfigError(f"{where}: {listed}. Keys of a sweep: `{program()} sweep --help`.")
     return sweep
 
 
-def _problems(sweep: Sweep, at: At) -> Iterator[str]:
-    """Yield what is wrong with a sweep whose keys have the right types."""
+def _problems(sweep: Sweep, at: Callable[[str], str]) -> Iterator[str]:
+    """Yield what is wrong with a sweep whose keys have the right types; ``at`` says where a key stands."""
     if sweep.grid is not None and sweep.search is not None:
         yield f"grid and search are both given{at('search')}; leave out one"
-    if isinstance(sweep.seeds, list) and len(set(sweep.seeds)) < len(sweep.seeds):
-        yield f"seeds: a seed is given twice{at('seeds')}"
+    lists: dict[str, list[Any]] = {"presets": sweep.presets, "seeds": sweep.all_seeds}
+    for key, values in {**lists, **{f"grid.{name}": values for name, values in (sweep.grid or {}).items()}}.items():
+        if twice := [value for i, value in enumerate(values) if value in values[:i]]:
+            yield f"{key}: {quote(twice[0])} is given twice{at(key)}"
     if sweep.address is not None and sweep.engine != "ray":
         yield f"address: is of a Ray cluster{at('address')}; set engine: ray"
     for name, (low, high) in (sweep.scale or {}).items():
         if name not in sweep.presets or not (math.isfinite(low) and math.isfinite(high) and low < high):
             got = f"got [{low:g}, {high:g}]{'' if name in sweep.presets else f' of {quote(name)}'}"
             yield f"scale.{name}: expected [lowest, highest] score of one of the presets, {got}{at(f'scale.{name}')}"
-    problems = {} if sweep.search is None else search_problems(sweep.search)
-    yield from (f"{key}: {problem}{at(key)}" for key, several in problems.items() for problem in several)
+    problems = [] if sweep.search is None else [*_search_problems(sweep.search)]
+    yield from (f"{key}: {problem}{at(key)}" for key, problem in problems)
     if not problems and sweep.count > MOST:
         yield f"{sweep.count:,} trials; expected at most {MOST:,}{at('search' if sweep.search else 'grid')}"
-    for name, values in (sweep.grid or {}).items():
-        if any(value in values[:i] for i, value in enumerate(values)):
-            yield f"grid.{name}: a value is given twice{at(f'grid.{name}')}"
     for section, settings in sweep.sections.items():
         for name in settings:
             if name in OWN:
-                yield f"{name}: is given by `{OWN[name]}`{at(f'{section}.{name}')}"
+                yield f"{name}: is given by `seeds`{at(f'{section}.{name}')}"
             if section != "settings" and name in (sweep.settings or {}):
                 yield f"{name} is given in settings and in {section}{at(f'{section}.{name}')}; leave out one"
     for name in sweep.presets:
@@ -238,27 +218,18 @@ def _problems(sweep: Sweep, at: At) -> Iterator[str]:
             require_preset(name)
         except ConfigError as error:
             yield f"{str(error).removesuffix('.')}{at('presets')}"
-        if sweep.presets.count(name) > 1:
-            yield f"presets: {quote(name)} is given twice{at('presets')}"
 
 
-def search_problems(search: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return what is wrong with a search, by the key of the file."""
+def _search_problems(search: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with a search, each with its key of the file."""
     require("sweep", "search", "optuna")
-    if problems := problems_of(strict_model(fields_of(Search)), search):
-        return {"search": problems}
-    wrong = {f"search.ranges.{name}": _range_problems(given) for name, given in search["ranges"].items()}
-    return {key: problems for key, problems in wrong.items() if problems}
-
-
-def _range_problems(given: Mapping[str, Any]) -> list[str]:
-    problems = problems_of(strict_model(RANGE), given)
-    try:
-        if not problems:
+    problems = problems_of(strict_model(fields_of(Search)), search)
+    yield from (("search", problem) for problem in problems)
+    for name, given in {} if problems else search["ranges"].items():
+        try:
             distribution(given)
-    except ValueError as error:
-        problems = [str(error).removesuffix(".")]
-    return problems
+        except ValueError as error:
+            yield f"search.ranges.{name}", str(error).removesuffix(".")
 
 
 def _wrong_settings(sweep: Sweep, lines: Mapping[str, str]) -> list[str]:
@@ -268,7 +239,8 @@ def _wrong_settings(sweep: Sweep, lines: Mapping[str, str]) -> list[str]:
     at their first value or all at their last one.
     """
     origins = {name: lines.get(f"{key}.{name}", "") for key, settings in sweep.sections.items() for name in settings}
-    ranges = {name: ends(given) for name, given in sweep.sections["search.ranges"].items()}
+    given = sweep.sections["search.ranges"].items()
+    ranges = {name: each.get("values") or [each["low"], each["high"]] for name, each in given}
     first, last = ({name: values[at] for name, values in ranges.items()} for at in (0, -1))
     groups = [[{**first, name: end}, {**last, name: end}] for name, values in ranges.items() for end in values]
     wrong = dict[str, str]()
@@ -284,12 +256,11 @@ def _wrong_settings(sweep: Sweep, lines: Mapping[str, str]) -> list[str]:
 
 def _problem(trial: Trial, origins: Mapping[str, str]) -> str:
     """Return why a process could not begin a trial; empty if it could. Sizes of ``auto`` are not measured."""
-    settings = {name: 1 if name in AUTOMATIC and value == AUTO else value for name, value in trial.settings.items()}
     named: list[tuple[Registry[Any], str]] = [
         (PRESETS, trial.preset),
         (ENVIRONMENTS, presets()[trial.preset].env),
-        (LEARNERS, str(settings.get("learner"))),
-        *((TOGGLES, name) for name in settings),
+        (LEARNERS, str(trial.settings.get("learner"))),
+        *((TOGGLES, name) for name in trial.settings),
     ]
     own = [f"{registry.kind} {quote(name)}" for registry, name in named if name in registry.places]
     if own and entry()[0] == "-m":  # otherwise the processes of trials run the same file
@@ -298,7 +269,7 @@ def _problem(trial: Trial, origins: Mapping[str, str]) -> str:
             "registers it end with ul.main(), and run `python FILE.py sweep ...`"
         )
     try:
-        replace(trial, settings=settings).configure({name: line for name, line in origins.items() if line})
+        trial.without_auto().configure({name: line for name, line in origins.items() if line})
     except ConfigError as error:
         return str(error).removesuffix(".")
     return ""

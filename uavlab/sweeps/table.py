@@ -14,7 +14,7 @@ from uavlab.core.errors import ConfigError
 from uavlab.core.statistics import MEAN, MIDDLE, Ends, compare, ends_text, method, named, rescale, summarize
 from uavlab.core.text import one_line, quote, require_known
 from uavlab.storage.files import write_json, write_text
-from uavlab.sweeps.driver import TRIALS, Row
+from uavlab.sweeps.driver import PRUNED, SCORED, TRIALS, Row
 from uavlab.sweeps.spec import Sweep
 
 HEAD = ("number", "trial", "preset", "seed", "status", "reason", "score", "updates", "best_update", "seconds")
@@ -35,7 +35,10 @@ class Summary:
     settings: str
     strata: tuple[tuple[float, ...], ...]  # the scores of its seeds, preset by preset
     trials: int  # with those that have no score
-    mean: Ends | None  # by ``method``; None without a score
+
+    @cached_property
+    def mean(self) -> Ends | None:
+        return summarize(self.strata) if self.strata else None
 
     @property
     def method(self) -> str:
@@ -61,10 +64,10 @@ class SweepTable:
         folder: Where everything is kept.
         sweep: What was trained.
         rows: A table for each trial, in the order of the sweep: ``number``, ``trial`` (name of its folder), ``preset``,
-            ``settings`` (those that vary), ``seed``, ``status`` (``complete``, ``diverged``, ``refused``, ``failed``,
-            ``killed`` or ``interrupted``), ``reason``; where it is complete also ``score`` (the sum of ``figures`` with
-            the weights ``score`` of the environment, of its best policy), ``figures``, ``updates``, ``best_update``,
-            ``seconds``, ``digest``, ``device`` and ``not_exact``.
+            ``settings`` (those that vary), ``seed``, ``status`` (``complete``, ``pruned``, ``diverged``, ``refused``,
+            ``failed``, ``killed`` or ``interrupted``), ``reason``; where it is complete or pruned also ``score`` (the
+            sum of ``figures`` with the weights ``score`` of the environment, of its best policy), ``figures``,
+            ``updates``, ``best_update``, ``seconds``, ``digest``, ``device``, ``not_exact`` and ``episodes``.
     """
 
     folder: Path
@@ -73,8 +76,8 @@ class SweepTable:
 
     @property
     def complete(self) -> bool:
-        """Whether every trial has a score."""
-        return all(row["status"] == "complete" for row in self.rows)
+        """Whether every trial ended with a run that was scored: at its target, or pruned."""
+        return all(row["status"] in SCORED for row in self.rows)
 
     @property
     def digests(self) -> dict[str, str]:
@@ -96,32 +99,27 @@ class SweepTable:
 
     @property
     def folders(self) -> list[Path]:
-        """The folders of complete trials; each is a run, for ``ul.report`` and others."""
-        return [self.folder / TRIALS / row["trial"] for row in self.rows if row["status"] == "complete"]
+        """The folders of complete and pruned trials; each is a run, for ``ul.report`` and others."""
+        return [self.folder / TRIALS / row["trial"] for row in self.rows if row["status"] in SCORED]
 
     @cached_property
     def scale(self) -> dict[str, tuple[float, float]]:
         """Lowest and highest score of each preset, from the file of the sweep or from this table."""
-        known = {name: (ends[0], ends[1]) for name, ends in (self.sweep.scale or {}).items()}
-        own = {name: [*_scores(self.rows, preset=name)] for name in self.sweep.presets}
-        return {name: (min(scores), max(scores)) for name, scores in own.items() if scores} | known
+        own = {name: _scores(self.rows, name) for name in self.sweep.presets} | (self.sweep.scale or {})
+        return {name: (min(scores), max(scores)) for name, scores in own.items() if scores}
 
     @cached_property
     def summaries(self) -> tuple[Summary, ...]:
         """Figures of each combination of settings, preset by preset, and of several presets together."""
-        names = dict.fromkeys(settings_text(row) for row in self.rows)
-        single = [self._summarize(preset, name, [preset]) for preset in self.sweep.presets for name in names]
-        several = len(self.sweep.presets) > 1
-        return (*single, *(self._summarize(ALL, name, self.sweep.presets) for name in names if several))
+        names, presets = dict.fromkeys(map(settings_text, self.rows)), self.sweep.presets
+        groups = [(name, [name]) for name in presets] + [(ALL, presets)] * (len(presets) > 1)
+        return tuple(self._summarize(title, name, own) for title, own in groups for name in names)
 
     def _summarize(self, title: str, settings: str, presets: Sequence[str]) -> Summary:
-        own = [row for row in self.rows if settings_text(row) == settings and row["preset"] in presets]
-        strata = tuple(
-            tuple(scores if title != ALL else rescale(scores, *self.scale[name]))
-            for name in presets
-            if (scores := _scores(own, preset=name))
-        )
-        return Summary(title, settings, strata, len(own), summarize(strata) if strata else None)
+        rows = [row for row in self.rows if settings_text(row) == settings and row["preset"] in presets]
+        own = {name: scores for name in presets if (scores := _scores(rows, name))}
+        strata = (scores if title != ALL else rescale(scores, *self.scale[name]) for name, scores in own.items())
+        return Summary(title, settings, tuple(map(tuple, strata)), len(rows))
 
     def summary(self, settings: str, preset: str | None = None) -> Summary:
         """Return the figures of a combination of settings, by its text; of all presets together, or of one.
@@ -151,12 +149,12 @@ class SweepTable:
     @property
     def notes(self) -> list[str]:
         """What one should know of the figures."""
-        texts = [f"{len(self.failed)} of {len(self.rows)} trials have no score and are left out"] if self.failed else []
+        count, pruned = len(self.rows), sum(row["status"] == PRUNED for row in self.rows)
+        texts = [f"{len(self.failed)} of {count} trials have no score and are left out"] * bool(self.failed)
+        texts += [f"{pruned} of {count} trials were pruned, and count with the score that they had then"] * bool(pruned)
         scales = "those that the sweep gives" if self.sweep.scale else "the lowest and the highest in this table"
-        if len(self.sweep.presets) > 1:
-            texts.append(f"over all presets, 0 and 1 are {scales}, preset by preset")
-        methods = sorted({one.method for one in self.summaries if one.strata})
-        return [*texts, *(METHODS[name] for name in methods)]
+        texts += [f"over all presets, 0 and 1 are {scales}, preset by preset"] * (len(self.sweep.presets) > 1)
+        return [*texts, *(METHODS[name] for name in sorted({one.method for one in self.summaries if one.strata}))]
 
     def __repr__(self) -> str:
         """Return a line for each combination of settings and preset, and the reasons of trials without a score."""
@@ -166,17 +164,18 @@ class SweepTable:
         return "\n".join([*lines, *(f"{text}." for text in self.notes)])
 
     def _repr_html_(self) -> str:
-        lacking = Table(
-            ("trial without a score", "status", "reason"),
-            [(row["trial"], row["status"], row["reason"]) for row in self.failed],
-        )
+        lacking = [(row["trial"], row["status"], row["reason"]) for row in self.failed]
+        failures = Table(("trial without a score", "status", "reason"), lacking).html()
         count = f"{len(self.rows) - len(self.failed)} of {len(self.rows)}"
         facts = {"trials with a score": count, "engine": self.sweep.engine, "folder": self.folder}
-        return card("Sweep", facts, self._table().html(), lacking.html(), notes(self.notes))
+        return card("Sweep", facts, self._table().html(), failures, notes(self.notes))
 
     def _table(self) -> Table:
         rows = [
-            (one.preset, one.settings, f"{one.scored}/{one.trials}", ends_text(one.mean), one.method, _bar(one.mean))
+            (
+                *(one.preset, one.settings, f"{one.scored}/{one.trials}", ends_text(one.mean), one.method),
+                Html("") if one.mean is None else interval_bar(one.mean[1], one.mean[0], one.mean[2]),
+            )
             for one in self.summaries
         ]
         return Table(("preset", "settings", "seeds", "mean of the scores", "by", ""), rows)
@@ -185,13 +184,9 @@ class SweepTable:
         """Return the table as JSON values."""
         keys = ("preset", "settings", "trials", "scored", "method")
         over = [{**{key: getattr(one, key) for key in keys}, **named(one.mean)} for one in self.summaries]
-        return {
-            "folder": str(self.folder),
-            "complete": self.complete,
-            "rows": list(self.rows),
-            "summaries": over,
-            "scale": {name: list(ends) for name, ends in self.scale.items()},
-        }
+        scale = {name: list(ends) for name, ends in self.scale.items()}
+        own = {"folder": str(self.folder), "complete": self.complete, "rows": list(self.rows)}
+        return {**own, "summaries": over, "scale": scale}
 
     def write(self) -> None:
         """Write ``table.json`` and ``table.csv`` into the folder.
@@ -200,11 +195,10 @@ class SweepTable:
             ResourceError: A file cannot be written.
         """
         write_json(self.folder / "table.json", self.record())
-        rows = [flat_row(row) for row in self.rows]
-        columns = dict.fromkeys(name for row in rows for name in row)
-        lines = [columns, *([row.get(name) for name in columns] for row in rows)]
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(lines)
+        rows, text = [flat_row(row) for row in self.rows], io.StringIO()
+        table = csv.DictWriter(text, dict.fromkeys(name for row in rows for name in row), lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
         write_text(self.folder / "table.csv", text.getvalue())
 
 
@@ -233,7 +227,3 @@ def _scores(rows: Sequence[Row], preset: str) -> list[float]:
 
 def _reason(row: Row) -> str:
     return f", {row['reason']}" if row["reason"] else ""
-
-
-def _bar(ends: Ends | None) -> Html:
-    return Html("") if ends is None else interval_bar(ends[1], ends[0], ends[2])

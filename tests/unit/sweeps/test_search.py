@@ -1,18 +1,20 @@
-"""A search waits for no trial while others can run, and goes on with its proposals where it was ended."""
+"""A search waits for no trial while others can run, goes on with its proposals, and ends those that fall behind."""
 
 import json
 import sys
+import time
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import pytest
 
-from tests.support.sweeps import flip_bits, result, scripted, small
+from tests.support.sweeps import result, rows, scripted, small
 from uavlab.core import extras
-from uavlab.core.errors import ConfigError, FileError, MissingPackageError
-from uavlab.storage.files import json_digest
-from uavlab.sweeps.driver import SEARCH, run_sweep
+from uavlab.core.errors import ConfigError, MissingPackageError
+from uavlab.storage.metrics_log import Recorder
+from uavlab.sweeps import driver
+from uavlab.sweeps.driver import PRUNED
 from uavlab.sweeps.spec import Sweep
 
 SPEC: dict[str, Any] = {
@@ -22,12 +24,12 @@ SPEC: dict[str, Any] = {
         "gamma": {"low": 0.5, "high": 1},
         "precision": {"values": ["fp32", "bf16"]},
     },
-    "trials": 30,
+    "trials": 14,  # the first ten proposals are random
 }
 
 
 def search(**changes: Any) -> Sweep:
-    keys = {"settings": {}, "seeds": 2, **{key: changes.pop(key) for key in ("seeds", "workers") if key in changes}}
+    keys = {"settings": {}, "seeds": 2, **{key: changes.pop(key) for key in ("seeds", "presets") if key in changes}}
     return small(search={**SPEC, **changes}, **keys)
 
 
@@ -39,22 +41,17 @@ def work(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
     return result(score(request["settings"]))
 
 
-def rows(sweep: Sweep, folder: Path, stop: Event | None = None) -> list[dict[str, Any]]:
-    return sorted(run_sweep(sweep, folder, stop or Event()), key=lambda row: row["number"])
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The rows of a search that nobody disturbed."""
+    with pytest.MonkeyPatch.context() as patch:
+        scripted(patch, work, workers=1)
+        return rows(tmp_path_factory.mktemp("whole") / "s", search())
 
 
-def proposals(table: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [row["settings"] for row in table if row["seed"] == 0]
-
-
-@pytest.fixture
-def scripted_alone(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Trials run one after the other."""
-    return scripted(monkeypatch, work, workers=1)
-
-
-def test_values_are_of_their_ranges_and_kinds(tmp_path: Path, scripted_alone: list[str]) -> None:
-    table = rows(search(), tmp_path / "s")
+def test_values_are_of_their_ranges_and_kinds_and_get_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scripted(monkeypatch, work, workers=1)
+    table = rows(tmp_path / "s", search(trials=30))
     assert [row["seed"] for row in table] == [0, 1] * 30
     seen = [row["settings"] for row in table]
     assert seen[::2] == seen[1::2]
@@ -64,33 +61,14 @@ def test_values_are_of_their_ranges_and_kinds(tmp_path: Path, scripted_alone: li
     assert {each["precision"] for each in seen} == {"fp32", "bf16"}
     assert all(type(each["gamma"]) is float and 0.5 <= each["gamma"] <= 1 for each in seen)
     assert all(len(f"{each['lr']:.10g}".replace("0", "").replace(".", "")) <= 4 for each in seen)  # digits
-
-
-def test_later_proposals_are_better(tmp_path: Path, scripted_alone: list[str]) -> None:
-    table = rows(search(), tmp_path / "s")
     assert sum(row["score"] for row in table[-20:]) > sum(row["score"] for row in table[:20])
-    assert sum(row["settings"]["precision"] == "fp32" for row in table[-20:]) > 14
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """The rows of a search that nobody disturbed, beyond its first ten proposals, which are random."""
-    with pytest.MonkeyPatch.context() as patch:
-        scripted(patch, work, workers=1)
-        return rows(search(trials=14), tmp_path_factory.mktemp("whole") / "s")
-
-
-def test_a_seed_makes_a_search_whose_trials_run_one_by_one(
-    tmp_path: Path, scripted_alone: list[str], whole: list[dict[str, Any]]
-) -> None:
-    assert rows(search(trials=14), tmp_path / "a") == whole
-    assert proposals(rows(search(trials=14, seed=1), tmp_path / "b")) != proposals(whole)
 
 
 @pytest.mark.parametrize("last", [1, 13, 24])
 def test_it_goes_on_where_it_was_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: list[dict[str, Any]], last: int
 ) -> None:
+    """One trial at a time, so that its proposals follow from the seed alone."""
     stop, done = Event(), []
 
     def interrupted(folder: Path, request: dict[str, Any]) -> dict[str, Any] | None:
@@ -100,27 +78,21 @@ def test_it_goes_on_where_it_was_ended(
         return None if stop.is_set() else work(folder, request)
 
     scripted(monkeypatch, interrupted, workers=1)
-    before = rows(search(trials=14), tmp_path / "s", stop)
+    before = rows(tmp_path / "s", search(), stop)
     assert sum(row["status"] == "complete" for row in before) == last - 1
     log = scripted(monkeypatch, work, workers=1)
-    assert rows(search(trials=14), tmp_path / "s") == whole
+    assert rows(tmp_path / "s", search()) == whole
     assert len(log) == 28 - last + 1
-
-
-def test_more_proposals_may_be_asked_for(tmp_path: Path, scripted_alone: list[str]) -> None:
-    table = rows(search(trials=4), tmp_path / "s")
-    more = rows(search(trials=6), tmp_path / "s")
-    assert (more[:8], len(more)) == (table, 12)
-    assert rows(search(trials=3), tmp_path / "s") == table[:6]
-    assert rows(search(trials=6), tmp_path / "s") == more  # nothing was forgotten
-    assert len(scripted_alone) == 12
+    assert rows(tmp_path / "s", search(trials=3)) == whole[:6]
+    more = rows(tmp_path / "s", search(trials=15))  # nothing was forgotten
+    assert (more[:28], len(more)) == (whole, 30)
 
 
 def test_the_slowest_trial_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    others, ended = Event(), []
+    others, ended, waiting = Event(), list[str](), list[str]()
 
     def slow(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
-        if not ended and request["seed"] == 0 and not others.is_set() and not waiting:
+        if not waiting:
             waiting.append(folder.name)
             assert others.wait(60)
         ended.append(folder.name)
@@ -128,28 +100,10 @@ def test_the_slowest_trial_holds_up_no_other(tmp_path: Path, monkeypatch: pytest
             others.set()
         return work(folder, request)
 
-    waiting: list[str] = []
     scripted(monkeypatch, slow, workers=2)
-    table = rows(search(trials=12, seeds=1), tmp_path / "s")
-    assert {row["status"] for row in table} == {"complete"}
+    table = rows(tmp_path / "s", search(trials=6))
+    assert ({row["status"] for row in table}, len(table)) == ({"complete"}, 12)
     assert waiting[0] not in ended[:10]
-
-
-def test_several_at_once_go_on_with_the_same_proposals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stop, done = Event(), []
-
-    def interrupted(folder: Path, request: dict[str, Any]) -> dict[str, Any] | None:
-        done.append(folder.name)
-        if len(done) > 20:
-            stop.set()
-        return None if stop.is_set() else work(folder, request)
-
-    scripted(monkeypatch, interrupted, workers=3)
-    before = rows(search(), tmp_path / "s", stop)
-    scripted(monkeypatch, work, workers=3)
-    table = rows(search(), tmp_path / "s")
-    assert [row["trial"] for row in table][: len(before)] == [row["trial"] for row in before]
-    assert (len(table), {row["status"] for row in table}) == (60, {"complete"})
 
 
 @pytest.mark.parametrize("seed", [None, 1])
@@ -164,38 +118,21 @@ def test_a_proposal_that_fails_does_not_count_as_a_score(
             return failed if fails else result(score(request["settings"]) - 2)
 
         scripted(monkeypatch, of, workers=1)
-        name = failed["status"]
-        return rows(search(trials=16), tmp_path / name)
+        return rows(tmp_path / failed["status"], search(trials=16))
 
     fails, scores = outcomes(result(None, "diverged")), outcomes(result(0.0))
     assert {row["status"] for row in fails} == {"complete", "diverged"}
-    assert proposals(fails) != proposals(scores)
-    assert rows(search(trials=16), tmp_path / "diverged") == fails
+    assert [row["settings"] for row in fails] != [row["settings"] for row in scores]
 
 
-def test_no_flipped_bit_of_its_file_is_another_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = scripted(monkeypatch, work, workers=1)
-    few = search(trials=3, seeds=1)
-    rows(few, tmp_path / "s")
-    assert flip_bits(tmp_path / "s" / SEARCH, 200, lambda: rows(few, tmp_path / "s")) > 140  # the rest is white space
-    assert len(log) == 3  # nothing else was trained
-    path = tmp_path / "s" / SEARCH
-    for stored in ({"ranges": {}}, {"ranges": few.search, "proposals": ["x"]}, []):
-        path.write_text(json.dumps(stored if isinstance(stored, list) else {**stored, "sha256": json_digest(stored)}))
-        with pytest.raises(FileError, match=rf"{SEARCH}.*delete .*, and the next call begins the search anew"):
-            rows(few, tmp_path / "s")
-    path.unlink()
-    rows(few, tmp_path / "s")
-    assert len(log) == 3  # the same proposals, which are trained
-
-
-def test_a_folder_has_one_search(tmp_path: Path, scripted_alone: list[str]) -> None:
-    rows(search(trials=2), tmp_path / "s")
+def test_a_folder_has_one_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = scripted(monkeypatch, work)
+    rows(tmp_path / "s", search(trials=2))
     before = (tmp_path / "s" / "sweep.json").read_text()
     with pytest.raises(ConfigError, match=r"of a search over other ranges.*choose another folder, or delete the file"):
-        rows(search(ranges={"lr": {"values": [0.1]}}), tmp_path / "s")
+        rows(tmp_path / "s", search(ranges={"lr": {"values": [0.1]}}))
     assert (tmp_path / "s" / "sweep.json").read_text() == before
-    assert len(scripted_alone) == 4
+    assert len(log) == 4
 
 
 def test_a_grid_needs_no_optuna_and_a_search_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,9 +140,53 @@ def test_a_grid_needs_no_optuna_and_a_search_says_so(tmp_path: Path, monkeypatch
     monkeypatch.setitem(sys.modules, "optuna", None)
     find = extras.find_spec
     monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "optuna" else find(name))
-    assert [row["score"] for row in rows(small(grid={"lr": [0.1, 0.2]}, settings={}, seeds=1), tmp_path / "s")] == [
-        1,
-        1,
-    ]
+    table = rows(tmp_path / "s", grid={"lr": [0.1, 0.2]}, settings={}, seeds=1)
+    assert [row["score"] for row in table] == [1, 1]
     with pytest.raises(MissingPackageError, match=r"search: needs optuna, not installed; .*uavlab\[sweep\]"):
         search()
+
+
+LOGGED = ("eval/completion", "eval/formation_strict", "eval/flight_time")
+
+
+def training(curves: dict[tuple[int, int], list[float]], patience: float) -> Any:
+    """Return the work of trials that log such figures by number of the proposal and seed, and may then be pruned."""
+    numbers: dict[str, int] = {}
+
+    def of(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
+        number = numbers.setdefault(json.dumps(request["settings"]), len(numbers))
+        curve = curves.get((number, request["seed"]), [0.1, 0.5, 0.9])
+        if slow := number >= 5:  # until all before have been told
+            time.sleep(0.3)
+        folder.mkdir(parents=True)
+        for at, value in enumerate(curve, 1):
+            Recorder(folder).append(10 * at, 0.0, dict.fromkeys(LOGGED, 0.0) | {LOGGED[0]: value})
+        until = time.monotonic() + patience
+        while slow and not (folder / PRUNED).exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        return result(curve[-1], PRUNED if (folder / PRUNED).exists() else "complete")
+
+    return of
+
+
+@pytest.mark.parametrize(
+    ("seeds", "curves"),
+    [
+        (1, {(5, 0): [0.2, 0.3], (6, 0): [0.2, 0.6, 0.9]}),
+        (2, {(5, 0): [0.9, 0.4], (5, 1): [0.0, 0.4], (6, 0): [0.0, 0.0, 0.9], (6, 1): [0.2, 1.0, 0.9]}),
+    ],
+)
+def test_what_falls_behind_the_median_is_pruned_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: int, curves: dict[tuple[int, int], list[float]]
+) -> None:
+    """The median of five proposals before is 0.1, 0.5, 0.9; the mean over seeds of the sixth is below it at last."""
+    monkeypatch.setattr(driver, "WAKE_S", 0.05)
+    log, few = scripted(monkeypatch, training(curves, 2), workers=seeds), search(trials=7, prune=True, seeds=seeds)
+    table = rows(tmp_path / "s", few)
+    assert [row["status"] for row in table] == ["complete"] * 5 * seeds + ["pruned"] * seeds + ["complete"] * seeds
+    assert (table[5 * seeds]["score"], len(log)) == (curves[5, 0][-1], 7 * seeds)
+    assert rows(tmp_path / "s", few) == rows(tmp_path / "s", search(trials=7, seeds=seeds)) == table
+    assert len(log) == 7 * seeds
+    assert {path.parent.name for path in tmp_path.rglob(PRUNED)} == {
+        row["trial"] for row in table if row["status"] == "pruned"
+    }

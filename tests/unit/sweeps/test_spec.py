@@ -1,6 +1,7 @@
 """Files of sweeps are read whole; what is wrong with them is in the catalogue (``tests/support/bad_sweeps.py``)."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,3 +80,47 @@ def test_something_else_is_refused(what: object) -> None:
 def test_what_json_has_not_is_refused() -> None:
     with pytest.raises(ConfigError, match="settings: "):
         read_sweep({"presets": ["leader_follower"], "settings": {"lr": object()}})
+
+
+ALONE = "expected numbers low and high, with log or step, or a list of values alone, got"
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"low": 1, "high": 2}, ""),
+        ({"low": -1.0, "high": 2, "step": 0.5}, ""),
+        ({"low": 1e-5, "high": 1.0, "log": True}, ""),
+        ({"values": [None, "a", 1, 0.5, True]}, ""),
+        ({"low": 2, "high": 1}, "`low <= high` must hold, but got (low=2, high=1)"),
+        ({"low": 0, "high": 1, "log": True}, "`low >= 1` must hold for `log=True`, but got (low=0, high=1)"),
+        ({"low": 0.0, "high": 1, "log": True}, "`low > 0` must hold for `log=True`, but got (low=0.0, high=1)"),
+        ({"low": 1, "high": 9, "log": True, "step": 2}, "Samplers and other components in Optuna only accept step"),
+        ({"low": 1, "high": 9, "step": 0}, "`step > 0` must hold, but got step=0"),
+        ({"values": [1], "low": 0}, f"{ALONE} {{'low': 0, 'values': [1]}}"),
+        ({"high": 1}, f"{ALONE} {{'high': 1}}"),
+        ({}, f"{ALONE} {{}}"),
+        ({"low": 1, "high": 2, "lwo": 3}, f"{ALONE} {{'high': 2, 'low': 1, 'lwo': 3}}"),
+        ({"low": 1, "high": None}, f"{ALONE} {{'high': None, 'low': 1}}"),
+        ({"low": "1", "high": 2}, f"{ALONE} {{'high': 2, 'low': '1'}}"),
+        ({"values": 5}, f"{ALONE} {{'values': 5}}"),
+        ({"values": []}, "The `choices` must contain one or more elements"),
+    ],
+)
+def test_a_range_is_whole_or_refused(given: dict[str, Any], problem: str) -> None:
+    found = [*spec._search_problems({"ranges": {"x": given}})]
+    assert [key for key, _ in found] == ["search.ranges.x"] * bool(problem)
+    assert "".join(text for _, text in found).startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("search", "problem"),
+    [
+        ({"ranges": {"lr": {"values": [1]}}, "trials": 0}, "trials: input should be greater than or equal to 1, got 0"),
+        ({"ranges": {"lr": {"values": [1]}}, "prune": "yes"}, "prune: input should be a valid boolean, got 'yes'"),
+        *((given, "ranges: ") for given in ({}, {"ranges": 5}, {"ranges": {"lr": 5}}, {"ranges": {}})),
+    ],
+)
+def test_a_search_without_ranges_or_with_other_numbers_is_refused(search: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^sweep: search: {problem}"):
+        read_sweep({"presets": ["pursuit"], "search": search})

@@ -93,6 +93,14 @@ def test_each_file_has_the_same_rows(table: SweepTable) -> None:
     table.write()  # over the older ones
 
 
+def test_a_pruned_trial_counts_with_its_score_so_far(table: SweepTable) -> None:
+    rows = [{**each, "status": "pruned"} if each["trial"] == "pursuit-0.1-1" else each for each in table.rows[:-1]]
+    own = SweepTable(table.folder, table.sweep, tuple(rows))
+    assert (own.complete, own.failed, len(own.folders), len(own.digests)) == (True, [], 6, 5)
+    assert own.summary("lr=0.1", "pursuit") == table.summary("lr=0.1", "pursuit")
+    assert "1 of 6 trials were pruned, and count with the score that they had then." in repr(own)
+
+
 @pytest.mark.parametrize(("value", "cell"), [(None, "null"), (True, "true"), ("a", "a"), ([1, 2], "[1, 2]")])
 def test_a_cell_of_a_setting_is_what_a_file_of_a_sweep_would_hold(value: Any, cell: str) -> None:
     assert flat_row(row(0, "p", value, 0, 1.0))["set/lr"] == cell
