@@ -103,6 +103,7 @@ def test_failures_and_refusals_are_announced(monkeypatch: pytest.MonkeyPatch) ->
     assert each.alert.value.startswith(f"{ALERT}ConfigError: the run is at its target, update 3")
     each.switches["updates"].control.value = 5
     assert (answer(each), enabled(each)) == ("", ["Start", "Step"])
+    each = shown()
     failing(each.trainer.run, ValueError("<b>boom</b>"))
     each.buttons["Start"].click()
     wait_for(each.trainer, "failed")
