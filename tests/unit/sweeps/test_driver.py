@@ -25,7 +25,8 @@ def by_seed(folder: Path, request: Request) -> dict[str, Any]:
 
 
 def test_each_combination_has_a_row_and_is_trained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log, two = scripted(monkeypatch, by_seed), {"presets": ["leader_follower", "pursuit"], "settings": {}, "seeds": 3}
+    log = scripted(monkeypatch, by_seed)
+    two: dict[str, Any] = {"presets": ["leader_follower", "pursuit"], "settings": {}, "seeds": 3}
     table = rows(tmp_path / "s", **two, grid={"lr": [0.1, 0.2]})
     assert [(row["preset"], row["settings"], row["seed"], row["score"], row["status"]) for row in table] == [
         (preset, {"lr": lr}, seed, seed / 10, "complete")
@@ -155,7 +156,8 @@ def test_damage_is_refused_before_anything_is_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     file, damage = DAMAGE[name]
-    search = {"search": {"ranges": {"lr": {"values": [0.1]}}, "trials": 1}, "settings": {}} if file == SEARCH else {}
+    one: dict[str, Any] = {"search": {"ranges": {"lr": {"values": [0.1]}}, "trials": 1}, "settings": {}}
+    search = one if file == SEARCH else {}
     log = scripted(monkeypatch, by_seed)
     (row,) = rows(tmp_path / "s", seeds=1, **search)
     place = tmp_path / "s" if search else tmp_path / "s" / "trials" / row["trial"]
@@ -174,7 +176,11 @@ def test_no_flipped_bit_of_what_a_search_proposed_is_another_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = scripted(monkeypatch, lambda folder, request: result(request["settings"]["lr"]), workers=1)
-    keys = {"search": {"ranges": {"lr": {"low": 0.1, "high": 0.9}}, "trials": 3}, "settings": {}, "seeds": 1}
+    keys: dict[str, Any] = {
+        "search": {"ranges": {"lr": {"low": 0.1, "high": 0.9}}, "trials": 3},
+        "settings": {},
+        "seeds": 1,
+    }
     rows(tmp_path / "s", **keys)
     assert flip_bits(tmp_path / "s" / SEARCH, 100, lambda: rows(tmp_path / "s", **keys)) > 60  # others are white space
     assert len(log) == 3  # nothing else was trained
