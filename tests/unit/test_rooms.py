@@ -10,7 +10,7 @@ BUDGETS = {  # lines of Python; a line above one needs a line less elsewhere in 
     "tools": 5_380,
     "uavlab": 1_430,
     "uavlab/cli": 1_060,
-    "uavlab/collectors": 910,
+    "uavlab/collectors": 920,
     "uavlab/core": 1_840,
     "uavlab/envs": 3_050,
     "uavlab/experiment": 5_510,
@@ -25,10 +25,10 @@ BUDGETS = {  # lines of Python; a line above one needs a line less elsewhere in 
     "uavlab/storage": 940,
     "uavlab/sweeps": 1_030,
     "uavlab/telemetry": 3_250,
-    "uavlab/testing": 840,
-    "uavlab/workers": 1_840,
+    "uavlab/testing": 850,
+    "uavlab/workers": 1_620,
 }
-PACKAGE, FILES, BESIDE = 31_000, 160, 16_700  # lines and files of ``uavlab``, and lines of all other code but tests
+PACKAGE, FILES, BESIDE = 30_800, 160, 16_700  # lines and files of ``uavlab``, and lines of all other code but tests
 
 
 def excesses(rooms: dict[str, surface.Size]) -> list[str]:
@@ -53,7 +53,7 @@ def test_what_grows_is_told() -> None:
     full = surface.Size(files=1, lines=BUDGETS["uavlab/ops"] + 1, code=0, characters=0)
     assert excesses({"uavlab/ops": full}) == [f"uavlab/ops: {full.lines:,} of {BUDGETS['uavlab/ops']:,}"]
     assert excesses({"uavlab/new": full._replace(lines=1)}) == ["uavlab/new: 1 of 0"]
-    whole = {"uavlab/ops": surface.Size(161, 31_001, 0, 0), "tools": surface.Size(1, 16_701, 0, 0)}
+    whole = {"uavlab/ops": surface.Size(161, 30_801, 0, 0), "tools": surface.Size(1, 16_701, 0, 0)}
     assert [text.partition(":")[0] for text in excesses(whole)] == [
         *("uavlab/ops", "tools", "uavlab as a whole", "files of uavlab", "all other code")
     ]
