@@ -144,6 +144,9 @@ class Runner:
 def run_group(
     name: str, given: Sequence[Any], end: float, jobs: int, known: Iterable[str], add: Callable[[Row], None]
 ) -> None:
+    if time.monotonic() >= end:
+        add({"name": name, "status": "not tried", "seconds": 0.0, "figure": "", "message": "no time left"})
+        return
     runners = [Runner(name, [*given, part, jobs], known, add) for part in range(jobs)]
     try:
         while runners:

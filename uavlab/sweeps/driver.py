@@ -161,6 +161,7 @@ def propose(sweep: Sweep, path: Path, known: list[dict[str, Any]], stop: Event) 
 
     A proposal follows from the seed of the search, its number, and the values of those that have ended.
     """
+    require("sweep", "search", "optuna")
     import optuna
 
     search = Search(**(sweep.search or {}))

@@ -222,6 +222,7 @@ def test_comparing_copies_changes_no_world(pool: Pool) -> None:
 
 
 def test_environments_with_equal_settings_share_their_workers() -> None:
+    close_all()  # the workers of other tests
     origin = parse_external(f"{HERE}:Meadow")
     first, second = (pool_for(origin, describe(origin), 1, 8, 30.0) for _ in range(2))
     assert first is second
