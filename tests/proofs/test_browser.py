@@ -120,7 +120,7 @@ def test_a_report_draws_its_figures_without_a_network(write: Write, tmp_path: Pa
         watched.page.goto(page.as_uri())
         titles = watched.page.locator(".js-plotly-plot .gtitle")
         expect(titles).to_have_text(["Before", "Plain"])
-        watched.page.get_by_text("After", exact=True).click()  # a view's button works on a page without a kernel
+        watched.page.get_by_text("After, agents 2", exact=True).click()  # works on a page without a kernel
         expect(titles).to_have_text(["After", "Plain"])
         for width in (700, 1280, 1920):
             watched.page.set_viewport_size({"width": width, "height": 900})
