@@ -20,9 +20,9 @@ TEMPLATES = jinja2.Environment(
     loader=jinja2.PackageLoader("tools.tables", ""), undefined=jinja2.StrictUndefined, trim_blocks=True
 )
 for module in (records, figures):
-    own = {name: each for name, each in vars(module).items() if getattr(each, "__module__", "") == module.__name__}
-    TEMPLATES.globals |= own
-    TEMPLATES.filters |= own
+    functions = {name: f for name, f in vars(module).items() if getattr(f, "__module__", "") == module.__name__}
+    TEMPLATES.globals |= functions
+    TEMPLATES.filters |= functions
 
 
 def render(template: str, **names: object) -> str:

@@ -12,7 +12,7 @@ from uavlab_lab.claims.ledger import ledger
 
 
 def trained_rows(labels: Mapping[str, str], *keys: str) -> list[dict[str, Any]]:
-    """Return such a row for each record, with its label."""
+    """Return a row of the trained policies of each record, with a label."""
     return [{**trained_row(name, *keys), "label": label} for name, label in labels.items()]
 
 
@@ -56,14 +56,14 @@ def stages(records: Iterable[Row]) -> list[dict[str, Any]]:
     preset = configure("assignment_curriculum").env
     return [
         {
-            "stage": each[0]["stage"],
-            **{name: each[0]["settings"].get(name, getattr(preset, name)) for name in ("uavs", "targets")},
-            "score": over_seeds([row["score"] for row in each]),
-            "greedy": over_seeds([row["plans"]["greedy"] for row in each]),
-            "ratio": over_seeds([row["ratio"] for row in each]),
-            **{key: over_seeds([row["over"]["greedy"][key] for row in each]) for key in ("completion", "distance")},
+            "stage": seeds[0]["stage"],
+            **{name: seeds[0]["settings"].get(name, getattr(preset, name)) for name in ("uavs", "targets")},
+            "score": over_seeds([row["score"] for row in seeds]),
+            "greedy": over_seeds([row["plans"]["greedy"] for row in seeds]),
+            "ratio": over_seeds([row["ratio"] for row in seeds]),
+            **{key: over_seeds([row["over"]["greedy"][key] for row in seeds]) for key in ("completion", "distance")},
         }
-        for each in zip(*(record["rows"] for record in records), strict=True)
+        for seeds in zip(*(record["rows"] for record in records), strict=True)
     ]
 
 
@@ -73,11 +73,11 @@ def way_of_return(row: Row) -> str:
     return f"{(best - random) / (plan - random):.2f}"
 
 
-def met(row: Row, group: str, own: str, others: str) -> str:
-    """Return the mean score of a group that ``own`` plays while ``others`` plays all other groups."""
+def met(row: Row, group: str, player: str, opponent: str) -> str:
+    """Return the mean score of a group that ``player`` plays while ``opponent`` plays all other groups."""
     meetings = row["meetings"]
-    play = CrossPlay(tuple(meetings[0]["players"]), (own, others), tuple(dict(each) for each in meetings))
-    return f"{play.score(group, own, others)['mean']:.2f}"
+    play = CrossPlay(tuple(meetings[0]["players"]), (player, opponent), tuple(dict(meeting) for meeting in meetings))
+    return f"{play.score(group, player, opponent)['mean']:.2f}"
 
 
 def ladder_rows() -> list[dict[str, Any]]:

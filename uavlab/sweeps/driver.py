@@ -19,8 +19,9 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 from threading import Event
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from annotated_types import Ge
 from filelock import FileLock, Timeout
 
 from uavlab.core.errors import ConfigError, DivergedError, FileError, ResourceError, reason_of
@@ -32,6 +33,7 @@ from uavlab.experiment.diagnostics import SCORE
 from uavlab.experiment.names import DIGEST, require_preset
 from uavlab.experiment.run import Run
 from uavlab.experiment.run_state import not_exact
+from uavlab.experiment.settings import problems_of, strict_model
 from uavlab.storage.files import json_digest, read_json, write_json, write_text
 from uavlab.storage.machine import usable_cores
 from uavlab.storage.metrics_log import Recorder
@@ -56,8 +58,24 @@ RAY = {
 HERE = {"RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # the latter keeps loopback addresses
 ELSEWHERE = {"RAY_NUM_REDIS_GET_RETRIES": "2", "RAY_gcs_rpc_server_connect_timeout_s": "5"}  # not a quarter of an hour
 
+Count = Annotated[int, Ge(0)]
+FAILED = {"status": (Literal["diverged", "refused", "failed"], ...), "reason": (str, ...), "episodes": (Count, ...)}
+RUN = {
+    **FAILED,
+    "status": (Literal["complete", "pruned"], ...),
+    "score": (float | None, ...),
+    "figures": (dict[str, float | None], ...),
+    "updates": (Count, ...),
+    "best_update": (int, ...),
+    "seconds": (float, ...),
+    "digest": (str, ...),
+    "device": (str | None, ...),
+    "not_exact": (list[str], ...),
+}
+PROPOSALS = {"ranges": (dict[str, Any], ...), "proposals": (list[dict[str, Any]], ...)}
+
 Result = dict[str, Any]
-"""What a trial ended with: ``status``, ``reason`` and ``episodes``, and where a run was scored, its figures."""
+"""What a trial ended with: the keys of ``RUN`` where a run was scored, or of ``FAILED``."""
 
 Row = dict[str, Any]
 Engine = tuple[int, Callable[[Path, str, Event], None]]
@@ -79,11 +97,11 @@ class Group:
         """Give the study the mean of each validation that all trials have logged, and end those that it prunes."""
         if not self.prune:
             return
-        each = [validations(folder / TRIALS / trial.name, trial) for trial in self.trials]
+        curves = [validations(folder / TRIALS / trial.name, trial) for trial in self.trials]
         pruned = False
-        for update in sorted(set.intersection(*map(set, each)) - self.reported):
+        for update in sorted(set.intersection(*map(set, curves)) - self.reported):
             self.reported.add(update)
-            self.asked.report(fmean(own[update] for own in each), update)
+            self.asked.report(fmean(curve[update] for curve in curves), update)
             pruned |= self.asked.should_prune()
         for place in [folder / TRIALS / trial.name for trial in self.trials] if pruned else ():
             if not (place / RESULT).exists():
@@ -97,13 +115,13 @@ class Group:
         self.look(folder)
         from optuna.trial import TrialState
 
-        each = [result["score"] for result in self.results if result.get("score") is not None]
-        if len(each) < len(self.trials):
+        known = [result["score"] for result in self.results if result.get("score") is not None]
+        if len(known) < len(self.trials):
             self.study.tell(self.asked, state=TrialState.FAIL)
         elif any(result["status"] == PRUNED for result in self.results):
             self.study.tell(self.asked, state=TrialState.PRUNED)
         else:
-            self.study.tell(self.asked, fmean(each))
+            self.study.tell(self.asked, fmean(known))
 
 
 def validations(folder: Path, trial: Trial) -> dict[int, float]:
@@ -147,8 +165,8 @@ def run_sweep(sweep: Sweep, folder: Path, stop: Event) -> Generator[Row, None, N
                 for done in wait(waiting, WAKE_S, FIRST_COMPLETED).done:
                     at, trial, group = waiting.pop(done)
                     group.take(result := done.result(), folder)
-                    own = {"trial": trial.name, "preset": trial.preset, "settings": dict(trial.varied)}
-                    yield {"number": at, **own, "seed": trial.seed, **result}
+                    origin = {"trial": trial.name, "preset": trial.preset, "settings": dict(trial.varied)}
+                    yield {"number": at, **origin, "seed": trial.seed, **result}
                 for group in {group for _, _, group in waiting.values()}:
                     group.look(folder)
         finally:
@@ -184,11 +202,11 @@ def propose(sweep: Sweep, path: Path, known: list[dict[str, Any]], stop: Event) 
 
 def _proposals(sweep: Sweep, path: Path) -> list[dict[str, Any]]:
     """Return what earlier calls of a search proposed."""
-    ranges, stored = (sweep.search or {})["ranges"], read_signed(path, "begins the search anew")
-    if stored is None or stored.get("ranges") == ranges:
+    ranges, stored = (sweep.search or {})["ranges"], read_signed(path, "begins the search anew", PROPOSALS)
+    if stored is None or stored["ranges"] == ranges:
         return stored["proposals"] if stored else []
     raise ConfigError(
-        f"{path}: of a search over other ranges, {quote(stored.get('ranges'))}, expected those of the sweep, "
+        f"{path}: of a search over other ranges, {quote(stored['ranges'])}, expected those of the sweep, "
         f"{quote(ranges)}; choose another folder, or delete the file, and the search begins anew."
     )
 
@@ -292,11 +310,10 @@ def _run_on_ray(ray: Any, start: Callable[[Path, str], Any], folder: Path, reque
         pass
 
 
-def read_signed(path: Path, then: str) -> dict[str, Any] | None:
-    """Return what ``write_signed`` wrote, None if there is no such file; ``then`` says what deleting it does.
+def read_signed(path: Path, then: str, *forms: Mapping[str, tuple[Any, Any]]) -> dict[str, Any] | None:
+    """Return what ``write_signed`` wrote in one of some forms, None if there is no such file.
 
-    Raises:
-        FileError: The file cannot be read, or is damaged or edited.
+    A file that is damaged or edited is refused; ``then`` says what deleting it does.
     """
     if not os.path.lexists(path):
         return None
@@ -304,6 +321,9 @@ def read_signed(path: Path, then: str) -> dict[str, Any] | None:
         stored = read_json(path)
         if stored.pop(DIGEST, None) != json_digest(stored):
             raise FileError(f"{path}: damaged or edited: it does not match its own digest.")
+        problems = [problems_of(strict_model(form), stored) for form in forms]
+        if all(problems):
+            raise FileError(f"{path}: damaged or edited: {'; '.join(sorted(problems, key=len)[0])}.")
     except FileError as error:
         raise FileError(f"{str(error).removesuffix('.')}; delete {path}, and the next call {then}.") from error
     return stored
@@ -323,10 +343,9 @@ def read_result(folder: Path, episodes: int) -> Result | None:
 def last_result(folder: Path) -> Result | None:
     """Return the result of the last process of a trial, of any status; None if there is none.
 
-    Raises:
-        FileError: It is damaged, or of another run than the one in the folder.
+    A result that is damaged, or of another run than the one in the folder, is refused.
     """
-    result = read_signed(folder / RESULT, "scores the run again")
+    result = read_signed(folder / RESULT, "scores the run again", RUN, FAILED)
     same = result is None or run_dir.read_status(folder).get("digest") == result.get("digest")
     if result and result["status"] in SCORED and not (same and run_dir.newest_meta(folder)):
         raise FileError(

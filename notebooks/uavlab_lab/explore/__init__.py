@@ -99,8 +99,8 @@ def compare_runs(*runs: Run | str | Path) -> Findings:
 def _score_row(group: Group, metrics: Sequence[str]) -> list[str]:
     """Return the row of a group in the table of scores: its last ones, because the highest would be one of luck."""
     runs, config = group.runs, group.runs[0].config
-    each = [one for run in runs for one in _scores(run)]
-    cells: list[Ends | None] = [student([one[-1] for one in each]) if each else None]
+    curves = [curve for run in runs for curve in _scores(run)]
+    cells: list[Ends | None] = [student([curve[-1] for curve in curves]) if curves else None]
     for name in (SCORE + metric for metric in metrics):
         last = [row for run in runs for row in [next((r for r in reversed(run.rows) if name in r), None)] if row]
         values = [value for row in last for value in values_of(row, name)]

@@ -14,8 +14,9 @@ import pytest
 
 from tests.support.sweeps import flip_bits, result, rows, scripted
 from uavlab.core.errors import ConfigError, FileError, ResourceError
+from uavlab.experiment.names import DIGEST
 from uavlab.experiment.run_dir import lock_run_dir
-from uavlab.sweeps.driver import MOST_KILLS, RESULT, SEARCH
+from uavlab.sweeps.driver import MOST_KILLS, RESULT, SEARCH, write_signed
 
 Request = dict[str, Any]
 
@@ -130,6 +131,14 @@ def edited(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], object]:
     return lambda path: path.write_text(json.dumps(change(json.loads(path.read_text()))))
 
 
+def signed_again(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], object]:
+    return lambda path: write_signed(path, change(without(json.loads(path.read_text()), DIGEST)))
+
+
+def without(stored: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in stored.items() if name != key}
+
+
 def replaced(path: Path) -> None:
     path.unlink()
     path.mkdir()
@@ -138,7 +147,7 @@ def replaced(path: Path) -> None:
 DAMAGE: dict[str, tuple[str, Callable[[Path], object]]] = {
     "score": (RESULT, edited(lambda stored: {**stored, "score": 0.99})),
     "status": (RESULT, edited(lambda stored: {**stored, "status": ["complete"]})),
-    "no score": (RESULT, edited(lambda stored: {name: each for name, each in stored.items() if name != "score"})),
+    "no score": (RESULT, edited(lambda stored: without(stored, "score"))),
     "no object": (RESULT, edited(lambda stored: [stored])),
     "cut": (RESULT, lambda path: path.write_text(path.read_text()[:40])),
     "binary": (RESULT, lambda path: path.write_bytes(b"\xff" * 9)),
@@ -147,6 +156,9 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], object]]] = {
     "no run": ("run.json", Path.unlink),
     "no checkpoints": ("checkpoints", shutil.rmtree),
     "proposals": (SEARCH, edited(lambda stored: {**stored, "proposals": []})),
+    "signed again, another type": (RESULT, signed_again(lambda stored: {**stored, "score": "high"})),
+    "signed again, no status": (RESULT, signed_again(lambda stored: without(stored, "status"))),
+    "signed again, no proposals": (SEARCH, signed_again(lambda stored: without(stored, "proposals"))),
     "no proposals": (SEARCH, lambda path: path.write_text("")),
 }
 
